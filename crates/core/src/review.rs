@@ -104,9 +104,12 @@ pub fn judge_criteria(
 /// failing scenario is a warning.
 #[must_use]
 pub fn weigh_validator_issues(issues: Vec<Issue>) -> Vec<Issue> {
-    let weigh = |issue: Issue| match issue.lacks_scenario() {
-        true => Issue { severity: IssueSeverity::Warning, ..issue },
-        false => issue,
+    let weigh = |issue: Issue| {
+        if issue.lacks_scenario() {
+            Issue { severity: IssueSeverity::Warning, ..issue }
+        } else {
+            issue
+        }
     };
     issues.into_iter().map(weigh).collect()
 }

@@ -3,12 +3,20 @@
 //! Everything here is a claim. Gates and the review decide whether the work is done; the claims are
 //! stored, shown as unverified and passed on to the next run.
 
+use std::fmt::Write as _;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use strum::{Display, EnumIter};
 
-/// Maximum number of characters of a claim that are shown in one place.
-const MAX_CLAIM_CHARS: usize = 2_000;
+/// Maximum number of characters of a summary that are shown.
+const MAX_SUMMARY_CHARS: usize = 2_000;
+
+/// Maximum number of items of a list that are shown.
+const MAX_ITEMS: usize = 20;
+
+/// Maximum number of characters of an item that are shown.
+const MAX_ITEM_CHARS: usize = 300;
 
 /// End of a run in the agent's own words.
 #[derive(
@@ -32,7 +40,7 @@ pub struct RunResult {
     /// `done`: the plan is carried out. `blocked`: you need something that only a person can give.
     /// `plan_wrong`: the plan cannot work as written.
     pub status: RunStatus,
-    /// What you did. For `blocked` and `plan_wrong`: what you saw, and what you need.
+    /// Work done, in a few sentences. For `blocked` and `plan_wrong`: what you saw and what you need.
     pub summary: String,
     /// Each difference from the plan, with its reason. Empty if there is none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -53,7 +61,8 @@ impl RunResult {
                     "`summary` is empty: say what blocks you and what you need".to_owned()
                 }
                 RunStatus::PlanWrong => {
-                    "`summary` is empty: say what is wrong with the plan and how you know".to_owned()
+                    "`summary` is empty: say what is wrong with the plan and how you know"
+                        .to_owned()
                 }
             });
         }
@@ -67,16 +76,20 @@ impl RunResult {
 
     /// Returns the claims as Markdown, marked as unverified.
     pub fn to_markdown(&self) -> String {
-        let mut text =
-            format!("The agent says (unverified): {}\n", shorten(self.summary.trim()));
+        let summary = shorten(&self.summary, MAX_SUMMARY_CHARS);
+        let mut text = format!("The agent says (unverified): {summary}\n");
         for (title, list) in
             [("Deviations from the plan", &self.deviations), ("Not verified", &self.unverified)]
         {
-            if !list.is_empty() {
-                text.push_str(&format!("\n{title}:\n\n"));
-                for item in list {
-                    text.push_str(&format!("- {}\n", shorten(item.trim())));
-                }
+            if list.is_empty() {
+                continue;
+            }
+            let _ = write!(text, "\n{title}:\n\n");
+            for item in list.iter().take(MAX_ITEMS) {
+                let _ = writeln!(text, "- {}", shorten(item, MAX_ITEM_CHARS));
+            }
+            if list.len() > MAX_ITEMS {
+                let _ = writeln!(text, "- and {} more", list.len() - MAX_ITEMS);
             }
         }
         text
@@ -84,12 +97,12 @@ impl RunResult {
 }
 
 /// Returns the start of a claim on one line.
-fn shorten(text: &str) -> String {
+fn shorten(text: &str, most: usize) -> String {
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    if line.chars().count() <= MAX_CLAIM_CHARS {
+    if line.chars().count() <= most {
         return line;
     }
-    line.chars().take(MAX_CLAIM_CHARS).chain("…".chars()).collect()
+    line.chars().take(most).chain("…".chars()).collect()
 }
 
 #[cfg(test)]
@@ -110,22 +123,20 @@ mod tests {
         assert_eq!(result("Added the check.").validate(), Vec::<String>::new());
         assert_eq!(result(" ").validate(), ["`summary` is empty: say what you did"]);
         let blank = RunResult { unverified: vec![" ".to_owned()], ..result("a") };
-        assert_eq!(
-            blank.validate(),
-            ["`unverified` has an empty item: describe it, or remove it"]
-        );
+        assert_eq!(blank.validate(), ["`unverified` has an empty item: describe it, or remove it"]);
     }
 
     #[test]
     fn claims_are_marked_as_unverified_and_short() {
         let claims = RunResult {
             deviations: vec!["Also changed\nb.rs.".to_owned()],
-            unverified: vec!["x".repeat(5_000)],
+            unverified: vec!["x".repeat(5_000); 50],
             ..result("Added the check.")
         };
         let text = claims.to_markdown();
         assert!(text.starts_with("The agent says (unverified): Added the check.\n"), "{text}");
         assert!(text.contains("Deviations from the plan:\n\n- Also changed b.rs.\n"), "{text}");
-        assert!(text.len() < 2_500, "{}", text.len());
+        assert!(text.contains("- and 30 more\n"), "{text}");
+        assert!(text.len() < 7_000, "{}", text.len());
     }
 }

@@ -353,7 +353,8 @@ mod tests {
     #[tokio::test]
     async fn only_valid_submissions_are_accepted() {
         let tools = tools(RunMode::Validate);
-        let result = tools.handle_call(SUBMIT_VERDICT, json!({ "criteria": { "C1": "met" } })).await;
+        let result =
+            tools.handle_call(SUBMIT_VERDICT, json!({ "criteria": { "C1": "met" } })).await;
         assert_eq!(result.expect_err("errors").len(), 1);
         let result = tools.handle_call(SUBMIT_VERDICT, json!({ "weather": 1 })).await;
         assert!(result.expect_err("errors")[0].contains("weather"));

@@ -218,14 +218,12 @@ mod tests {
     #[test]
     fn empty_fields_of_council_submissions_are_rejected() {
         let text = r#"{"root_cause": "a", "fix": " ", "confidence": "high", "against": "b"}"#;
-        let errors =
-            parse_message(RunMode::Advise, &format!("```json\n{text}\n```"), &facts())
-                .expect_err("errors");
+        let errors = parse_message(RunMode::Advise, &format!("```json\n{text}\n```"), &facts())
+            .expect_err("errors");
         assert_eq!(errors, ["`fix` is empty"]);
         let text = r#"{"root_cause": "", "fix": "a", "dissent": []}"#;
-        let errors =
-            parse_message(RunMode::Conclude, &format!("```json\n{text}\n```"), &facts())
-                .expect_err("errors");
+        let errors = parse_message(RunMode::Conclude, &format!("```json\n{text}\n```"), &facts())
+            .expect_err("errors");
         assert_eq!(errors, ["`root_cause` is empty"]);
         let errors =
             parse_message(RunMode::Advise, "It is the list.", &facts()).expect_err("errors");

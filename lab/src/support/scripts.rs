@@ -30,6 +30,15 @@ impl ScriptedCase {
     }
 }
 
+/// Returns the actions of a case. Work with commands ends with its result, like any real run.
+fn complete_actions(mut actions: Vec<ScriptedAction>) -> Vec<ScriptedAction> {
+    if matches!(actions.last(), Some(ScriptedAction::Shell(..))) {
+        let result = json!({ "status": "done", "summary": "The files are changed." });
+        actions.push(ScriptedAction::Tool("submit_result", result));
+    }
+    actions
+}
+
 /// Converts cases to the script of a model.
 pub(crate) fn model_script(cases: Vec<ScriptedCase>) -> model::Script {
     let step = |action: ScriptedAction| match action {
@@ -44,7 +53,11 @@ pub(crate) fn model_script(cases: Vec<ScriptedCase>) -> model::Script {
     let case = |case: ScriptedCase| model::ConversationCase {
         when: case.when,
         unless: None,
-        steps: case.actions.into_iter().map(step).chain([model::ModelStep::say("Done.")]).collect(),
+        steps: complete_actions(case.actions)
+            .into_iter()
+            .map(step)
+            .chain([model::ModelStep::say("Done.")])
+            .collect(),
     };
     model::Script { cases: cases.into_iter().map(case).collect(), ..model::Script::default() }
 }
@@ -55,8 +68,9 @@ pub(crate) fn agent_script(cases: Vec<ScriptedCase>) -> agent::Script {
         ScriptedAction::Tool(name, args) => agent::AgentStep::Tool { name: name.to_owned(), args },
         ScriptedAction::Shell(cmd, _) => agent::AgentStep::Run(cmd),
     };
-    let case =
-        |case: ScriptedCase| agent::PromptCase::new(case.when, case.actions.into_iter().map(step));
+    let case = |case: ScriptedCase| {
+        agent::PromptCase::new(case.when, complete_actions(case.actions).into_iter().map(step))
+    };
     agent::Script::from_cases(cases.into_iter().map(case))
 }
 

@@ -398,9 +398,8 @@ impl AcpSession {
             let submitted = tools
                 .submission()
                 .map_or_else(|| submission::parse_message(mode, &message, &facts), Ok);
-            let can_continue = !tracker.lock().cancelled
-                && !tools.has_question()
-                && !self.has_model_failure();
+            let can_continue =
+                !tracker.lock().cancelled && !tools.has_question() && !self.has_model_failure();
             let turn = FinishedTurn { stop_reason, submitted, message, can_continue };
             prompt = match policy.next(turn) {
                 NextTurn::End(end) => {

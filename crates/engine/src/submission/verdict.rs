@@ -105,17 +105,20 @@ impl CriterionEntry {
     /// Returns the error of an entry that nobody could verify. The review checks that the evidence
     /// exists.
     fn missing_evidence(&self, id: &str) -> Option<String> {
-        let is_named = |name: &Option<String>| name.as_ref().is_some_and(|it| !it.trim().is_empty());
+        let is_named =
+            |name: &Option<String>| name.as_ref().is_some_and(|it| !it.trim().is_empty());
         let has_evidence = !self.evidence.trim().is_empty();
         match self.verdict {
-            CriterionStatus::Met if !has_evidence || !(is_named(&self.file) || is_named(&self.test)) => {
+            CriterionStatus::Met
+                if !has_evidence || !(is_named(&self.file) || is_named(&self.test)) =>
+            {
                 Some(format!(
                     "`{id}`: `met` needs `evidence`, and a `file` or a `test` that shows it"
                 ))
             }
-            CriterionStatus::Unmet if !has_evidence => Some(format!(
-                "`{id}`: `unmet` needs `evidence`: input, expected and actual result"
-            )),
+            CriterionStatus::Unmet if !has_evidence => {
+                Some(format!("`{id}`: `unmet` needs `evidence`: input, expected and actual result"))
+            }
             CriterionStatus::Unjudged if !has_evidence => {
                 Some(format!("`{id}`: `unjudged` needs `evidence`: what you could not check"))
             }
@@ -189,7 +192,10 @@ mod tests {
     fn entries_need_evidence() {
         for nowhere in [json!({}), json!({ "file": " " }), json!({ "line": 3 })] {
             let mut entry = json!({ "id": "C1", "verdict": "met", "evidence": "I looked" });
-            entry.as_object_mut().expect("an object").extend(nowhere.as_object().cloned().expect("an object"));
+            entry
+                .as_object_mut()
+                .expect("an object")
+                .extend(nowhere.as_object().cloned().expect("an object"));
             let errors = check(json!({ "criteria": [entry, unmet("C2")] })).expect_err("errors");
             assert!(errors[0].starts_with("`C1`: `met` needs `evidence`"), "{errors:?}");
         }

@@ -364,7 +364,7 @@ impl AgentTurn<'_> {
                 return Err(Error::new(code, message).data(data.unwrap_or_default()));
             }
             AgentStep::Stop(reason) => {
-                let reason = serde_json::from_value(Value::String(reason))
+                let reason: StopReason = serde_json::from_value(Value::String(reason))
                     .map_err(Error::into_internal_error)?;
                 return Ok(Some(PromptResponse::new(reason)));
             }

@@ -18,9 +18,7 @@ use tamma_core::knowledge;
 use tamma_core::plan::FileAction;
 use tamma_core::review::evidence::{self, EvidenceIndex};
 use tamma_core::review::patterns::{self, ReviewPatterns};
-use tamma_core::review::record::{
-    CheckRecord, GatesCheck, ReviewCheck, SecondReview, Validator,
-};
+use tamma_core::review::record::{CheckRecord, GatesCheck, ReviewCheck, SecondReview, Validator};
 use tamma_core::review::{
     Criterion, Fingerprint, ReviewInputs, confirm_critical_issues, conformance, evaluate,
     has_security_critical, judge_criteria, weigh_validator_issues,
@@ -284,15 +282,13 @@ async fn save_opinion(
     ctx: &JobContext,
     opinion: &ValidatorOpinion,
 ) -> Result<Reference, Error> {
-    let text = serde_json::to_string(opinion).map_err(|error| Error::Internal(error.to_string()))?;
+    let text =
+        serde_json::to_string(opinion).map_err(|error| Error::Internal(error.to_string()))?;
     let save = || services.store.save_text(&text);
     retry_until_stopped(&ctx.stop, save).await
 }
 
-async fn load_opinion(
-    services: &Services,
-    stored: &Reference,
-) -> Result<ValidatorOpinion, Error> {
+async fn load_opinion(services: &Services, stored: &Reference) -> Result<ValidatorOpinion, Error> {
     let text = services.store.text(stored).await?;
     serde_json::from_str(&text).map_err(|error| Error::Internal(error.to_string()))
 }

@@ -1,10 +1,10 @@
 //! Section 6: disputed plans and refusals.
 
 use rstest::rstest;
+use tamma_core::budget::Grant;
 use tamma_core::cause::{AlertCause, LoopLimit};
 use tamma_core::failure::FailureKind;
 use tamma_core::history::{EntryData, EntryName};
-use tamma_core::budget::Grant;
 use tamma_core::task_loop::{Action, AlertKind, Job, Outcome, State};
 use tamma_core::tier::Tier;
 
@@ -61,7 +61,10 @@ fn a_refused_run_moves_to_the_next_tier_and_then_to_a_person() {
     world.done(failure(FailureKind::Refused));
     assert_eq!(world.it.state, State::HumanEscalation);
     let question = world.it.open_question.as_ref().unwrap();
-    assert_eq!((question.cause, question.resume_state), (AlertCause::AgentRefused, State::Validated));
+    assert_eq!(
+        (question.cause, question.resume_state),
+        (AlertCause::AgentRefused, State::Validated)
+    );
     assert_eq!(world.alerts()[0].kind, AlertKind::Error);
 }
 

@@ -59,8 +59,7 @@ fn a_critical_finding_halts_only_if_a_second_validator_reports_it_too(
     let critical = |file| issue(IssueSeverity::Critical, file, Some("x"));
     let issues = confirm_critical_issues(vec![critical(first)], &[critical(second)]);
     assert_eq!(has_security_critical(&issues), confirmed);
-    let summary =
-        evaluate(ReviewInputs { issues, ..ReviewInputs::default() }).summarize();
+    let summary = evaluate(ReviewInputs { issues, ..ReviewInputs::default() }).summarize();
     // Unconfirmed, it is an error: the review fails, and the task goes on.
     assert_eq!((summary.passed, summary.security_critical), (false, confirmed));
 }

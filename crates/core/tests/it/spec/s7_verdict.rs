@@ -559,7 +559,14 @@ fn the_task_determines_the_criteria() {
 // Verdict
 
 fn issue(severity: IssueSeverity, category: IssueCategory) -> Issue {
-    Issue { severity, category, message: "it is odd".to_owned(), file: None, line: None, scenario: None }
+    Issue {
+        severity,
+        category,
+        message: "it is odd".to_owned(),
+        file: None,
+        line: None,
+        scenario: None,
+    }
 }
 
 fn with_issue(severity: IssueSeverity) -> ReviewInputs {

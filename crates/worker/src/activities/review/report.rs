@@ -69,7 +69,7 @@ pub(super) fn second_review_request(issues: &[Issue]) -> String {
          real, report it again as an issue of severity `critical` and category `security`, with the \
          same file and your own scenario. If you cannot show it, leave it out.\n\n",
     );
-    for issue in issues.iter().filter(|issue| has_security_critical(std::slice::from_ref(issue))) {
+    for issue in issues.iter().filter(|issue| has_security_critical(std::slice::from_ref(*issue))) {
         let _ = writeln!(text, "- {}", describe_issue(issue));
     }
     text
