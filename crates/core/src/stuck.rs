@@ -47,7 +47,7 @@ pub struct AttemptRecord {
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
 pub enum AttemptSimilarity {
-    /// Same files touched. Only in older editions: whoever keeps to the plan touches them.
+    /// Same files touched. Only in older editions: an agent that keeps to the plan touches the same files.
     SameFiles,
     /// Same tests failed.
     SameTests,
