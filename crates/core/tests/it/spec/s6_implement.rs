@@ -436,12 +436,12 @@ fn a_run_that_does_not_fit_in_the_budget_is_not_started() {
 
 #[test]
 fn the_budget_is_warned_at_80_percent_once() {
-    let mut world = poor(125);
+    let mut world = poor(200);
     world
         .walk(State::InProgress)
         .done_with_usage(Some(costing(80)), Outcome::RunFinished(commit(4)));
     world.done(crate::world::green());
-    // A review is estimated at 25 cents: 105 of 125 is over 80%.
+    // A review is estimated at one dollar: 180 of 200 cents is over 80%.
     let warnings: Vec<_> = world.alerts().iter().map(|alert| alert.cause).collect();
     assert_eq!(warnings, [AlertCause::CostWarning]);
     assert!(matches!(world.started_job(), Some(Job::Review { .. })));
