@@ -507,7 +507,7 @@ fn jobs_without_a_model_need_no_budget() {
 #[rstest]
 #[case(State::Planning, 25)]
 #[case(State::Validated, 25)]
-#[case(State::QualityReview, 25)]
+#[case(State::QualityReview, 100)]
 #[case(State::Testing, 0)]
 #[case(State::Committing, 0)]
 fn every_job_with_a_model_is_estimated_before_it_starts(#[case] state: State, #[case] cents: u32) {
