@@ -42,6 +42,8 @@ pub enum AlertCause {
     /// The agent timed out twice.
     #[serde(rename = "engine_timed_out")]
     AgentTimedOut,
+    /// The model refused the work, and no stronger tier is left.
+    AgentRefused,
     /// A review failed, and work continues.
     ReviewFailed,
     /// The budget is nearly used up.
@@ -133,6 +135,7 @@ impl fmt::Display for AlertCause {
             Self::AgentQuestion => f.write_str("agent has a question"),
             Self::AgentFailed => f.write_str("agent keeps failing"),
             Self::AgentTimedOut => f.write_str("agent timed out twice"),
+            Self::AgentRefused => f.write_str("model refused the work"),
             Self::ReviewFailed => f.write_str("review failed; work continues"),
             Self::CostWarning => f.write_str("budget is nearly used up"),
             Self::SoftTimeout { state, stage: TimeoutStage::Quiet | TimeoutStage::Warned } => {

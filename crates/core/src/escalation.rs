@@ -166,6 +166,7 @@ pub fn decide_after_failed_review(
         _ if !limits.stuck_detection => None,
         Edition::November2026 => stuck::detect_repetition(context.attempts),
         Edition::Review2026 | Edition::Knowledge2026 => stuck::detect(context.attempts),
+        Edition::Harness2026 => stuck::detect_without_progress(context.attempts),
     };
     if let Some(similarity) = similarity {
         let reason = EscalationReason::Stuck(similarity);

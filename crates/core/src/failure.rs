@@ -35,4 +35,6 @@ pub enum FailureKind {
     },
     /// A budget limit was reached.
     OverBudget,
+    /// The model refused the work. The same prompt would be refused again.
+    Refused,
 }

@@ -30,7 +30,7 @@ pub enum IssueSeverity {
     Warning,
     /// Must be fixed
     Error,
-    /// Must be fixed before anything else happens
+    /// Exploitable, or loses data: must be fixed before anything else happens
     Critical,
 }
 
@@ -81,10 +81,19 @@ pub struct Issue {
     /// Line number, from 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub line: Option<u32>,
+    /// Concrete case that fails: input, expected and actual result. A validator's errors and
+    /// critical issues need one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scenario: Option<String>,
 }
 
 impl Issue {
     pub(crate) fn is_blocking(&self) -> bool {
         self.severity >= IssueSeverity::Error
+    }
+
+    /// Returns `true` if a validator must still name a scenario for this severity.
+    pub fn lacks_scenario(&self) -> bool {
+        self.is_blocking() && self.scenario.as_ref().is_none_or(|text| text.trim().is_empty())
     }
 }

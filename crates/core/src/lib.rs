@@ -26,6 +26,7 @@ pub mod report;
 pub mod review;
 pub mod risk;
 pub mod rules;
+pub mod run_result;
 pub mod state;
 pub mod state_diagram;
 pub mod stuck;

@@ -296,7 +296,7 @@ impl Plan {
 
 /// Returns the ID of a criterion by its position among the criteria: `C1`, `C2` and so on.
 pub fn criterion_id(index: usize) -> String {
-    format!("C{}", index + 1)
+    format!("C{}", index.saturating_add(1))
 }
 
 fn is_repository_path(path: &str) -> bool {

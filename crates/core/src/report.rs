@@ -20,8 +20,11 @@ use crate::gate::{GateKind, GateStatus};
 use crate::history::{EntryData, EntryName, HistoryEntry};
 use crate::ids::{CommitId, Name, Reference, TaskId};
 use crate::issue::Issue;
-use crate::review::record::{BaselineSource, CheckRecord, GateRecord, TestCounts, Validator};
+use crate::review::record::{
+    BaselineSource, CheckRecord, GateRecord, SecondReview, TestCounts, Validator,
+};
 use crate::review::{Criterion, GateCounts};
+use crate::run_result::RunResult;
 use crate::state::State;
 use crate::tier::Tier;
 use crate::time::Timestamp;
@@ -92,6 +95,12 @@ pub struct IterationReport {
     /// Agent that judged the criteria.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub validator: Option<Validator>,
+    /// Second validator, if a critical finding had to be confirmed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub second_review: Option<SecondReview>,
+    /// Unverified claims of the agent about its run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub claims: Option<RunResult>,
     /// Other findings.
     pub issues: Vec<Issue>,
     /// Faults that the previous iterations did not have.
@@ -224,6 +233,8 @@ pub struct RunSummary {
     pub tier: Option<Tier>,
     /// Usage of the run, if known.
     pub usage: Option<Usage>,
+    /// Unverified claims of the agent, if it submitted any.
+    pub claims: Option<RunResult>,
 }
 
 /// Inputs of a report.
@@ -316,6 +327,8 @@ fn apply_entry(report: &mut TaskReport, entry: &HistoryEntry, texts: &BTreeMap<R
                 gates: Vec::new(),
                 criteria: Vec::new(),
                 validator: None,
+                second_review: None,
+                claims: None,
                 issues: Vec::new(),
                 new_faults: BTreeSet::new(),
                 repeated_faults: BTreeSet::new(),
@@ -395,6 +408,7 @@ fn apply_check(iteration: &mut IterationReport, record: &CheckRecord) {
             iteration.criteria.clone_from(&reviewed.verdict.inputs.criteria);
             iteration.issues.clone_from(&reviewed.verdict.inputs.issues);
             iteration.validator.clone_from(&reviewed.validator);
+            iteration.second_review.clone_from(&reviewed.second);
         }
     }
 }
@@ -433,6 +447,9 @@ fn assign_runs(report: &mut TaskReport, runs: &[RunSummary]) {
             iteration.cost.add(run.usage.as_ref());
             if run.mode == "implement" {
                 iteration.tier = run.tier.or(iteration.tier);
+                if run.claims.is_some() {
+                    iteration.claims.clone_from(&run.claims);
+                }
             }
         }
     }

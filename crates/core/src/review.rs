@@ -74,8 +74,9 @@ impl Criterion {
     }
 }
 
-/// Combines the criteria of a task with the validator's judgements. Every claim lacks evidence
-/// until it is [checked](evidence::EvidenceIndex::check_criteria).
+/// Combines the criteria of a task with the validator's judgements, by
+/// [criterion ID](criterion_id). Every claim lacks evidence until it is
+/// [checked](evidence::EvidenceIndex::check_criteria).
 ///
 /// The task determines the criteria. A criterion that the validator left out is unjudged, and one
 /// that it invented is ignored.
@@ -85,13 +86,75 @@ pub fn judge_criteria(
 ) -> Vec<Criterion> {
     wanted
         .iter()
-        .map(|text| {
-            let judgement = said.get(text).cloned().unwrap_or_default();
+        .enumerate()
+        .map(|(index, text)| {
+            let judgement = said.get(&criterion_id(index)).cloned().unwrap_or_default();
             let is_claim = matches!(judgement, CriterionJudgement::Met { .. });
             let doubt = is_claim.then_some(EvidenceError::NoLocation);
             Criterion { text: text.clone(), judgement, evidence_error: doubt }
         })
         .collect()
+}
+
+/// Returns a validator's issues as they count: an error or a critical issue without a concrete
+/// failing scenario is a warning.
+#[must_use]
+pub fn weigh_validator_issues(issues: Vec<Issue>) -> Vec<Issue> {
+    let weigh = |issue: Issue| {
+        if issue.lacks_scenario() {
+            Issue { severity: IssueSeverity::Warning, ..issue }
+        } else {
+            issue
+        }
+    };
+    issues.into_iter().map(weigh).collect()
+}
+
+/// Returns `true` if one of the issues would halt the task.
+pub fn has_security_critical(issues: &[Issue]) -> bool {
+    issues.iter().any(is_security_critical)
+}
+
+/// Returns the issues of a validator after a second one has judged the same commit. A critical
+/// security issue that the second does not report is an error, which does not halt the task.
+///
+/// The second validator confirms an issue with a critical security issue of its own in the same
+/// file. If one of the two names no file, that is enough.
+#[must_use]
+pub fn confirm_critical_issues(first: Vec<Issue>, second: &[Issue]) -> Vec<Issue> {
+    let confirms = |issue: &Issue| {
+        second.iter().filter(|other| is_security_critical(other)).any(|other| {
+            match (&issue.file, &other.file) {
+                (Some(file), Some(other)) => file == other,
+                (None, _) | (_, None) => true,
+            }
+        })
+    };
+    let judge = |issue: Issue| {
+        if is_security_critical(&issue) && !confirms(&issue) {
+            Issue { severity: IssueSeverity::Error, ..issue }
+        } else {
+            issue
+        }
+    };
+    first.into_iter().map(judge).collect()
+}
+
+fn is_security_critical(issue: &Issue) -> bool {
+    issue.severity == IssueSeverity::Critical && issue.category == IssueCategory::Security
+}
+
+/// Number of failing tests and other errors of a change. Fewer tests are better; with as many tests,
+/// fewer errors are.
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+pub struct FailureCount {
+    /// Failing and missing tests.
+    pub tests: u32,
+    /// Other failures: findings of other gates, gates that name no failure, blocking issues and
+    /// criteria that are not met.
+    pub errors: u32,
 }
 
 /// Inputs of a verdict.
@@ -172,6 +235,13 @@ pub struct ReviewSummary {
     pub security_critical: bool,
 }
 
+impl ReviewSummary {
+    /// Returns the failures that a review counts. All tests have passed before a review.
+    pub fn failing(&self) -> FailureCount {
+        FailureCount { tests: 0, errors: u32::from(self.blocking) + u32::from(self.unmet_criteria) }
+    }
+}
+
 /// Gate counts, by classification.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GateCounts {
@@ -188,6 +258,9 @@ pub struct GateCounts {
     /// Fingerprint of the failure; empty if the gates passed.
     #[serde(default)]
     pub fingerprint: Fingerprint,
+    /// Number of failing tests and errors; `None` if the gates passed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failing: Option<FailureCount>,
 }
 
 /// Evaluates a change.
@@ -228,10 +301,7 @@ impl ReviewVerdict {
             score: self.score,
             blocking: count(count_blocking(&self.inputs)),
             unmet_criteria: count(count_unmet_criteria(&self.inputs)),
-            security_critical: self.inputs.issues.iter().any(|issue| {
-                issue.severity == IssueSeverity::Critical
-                    && issue.category == IssueCategory::Security
-            }),
+            security_critical: has_security_critical(&self.inputs.issues),
         }
     }
 }

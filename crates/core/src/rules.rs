@@ -248,7 +248,7 @@ pub struct TaskLoopRules {
     /// Councils per task.
     #[garde(range(min = 0, max = 2))]
     pub max_councils: u8,
-    /// Treat three similar failures as stuck.
+    /// Call the council if failures repeat, alternate or return while failing tests do not decrease.
     #[garde(skip)]
     pub stuck_detection: bool,
     /// Track cost in dollars. Tokens and runs are always counted.
@@ -403,7 +403,7 @@ impl Default for StateTimeouts {
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
 pub enum HaltCondition {
-    /// Gate or pattern found a critical security problem.
+    /// Gate, pattern or two validators found a critical security problem.
     SecurityCritical,
     /// Task has used all its runs.
     MaxIterationsReached,

@@ -231,6 +231,9 @@ pub enum Trigger {
     /// The agent reports completion. The review verifies it.
     #[strum(serialize = "run finished")]
     RunFinished,
+    /// The agent says that the plan cannot work; the planner gets its reasons.
+    #[strum(serialize = "plan wrong")]
+    PlanWrong,
     /// The agent failed; the change was not judged.
     #[strum(serialize = "agent failed")]
     #[serde(rename = "engine_failed")]

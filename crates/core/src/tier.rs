@@ -38,6 +38,9 @@ impl Tier {
     /// Strongest tier.
     pub const TOP: Self = Self::Complex;
 
+    /// Weakest tier that can judge a change.
+    pub const VALIDATOR_MINIMUM: Self = Self::Moderate;
+
     /// Returns the next stronger tier, or `None` for the strongest.
     pub fn above(self) -> Option<Self> {
         match self {

@@ -51,11 +51,15 @@ pub enum Edition {
     /// A model can extract lessons, and their result is an event, even after the task is closed.
     #[serde(rename = "2026-11-knowledge")]
     Knowledge2026,
+    /// A task is stuck only if failing tests stop decreasing, and a change of the tier starts the
+    /// comparison again.
+    #[serde(rename = "2026-11-harness")]
+    Harness2026,
 }
 
 impl Edition {
     /// Edition of new tasks.
-    pub const NEWEST: Self = Self::Knowledge2026;
+    pub const NEWEST: Self = Self::Harness2026;
 
     /// Returns `true` for the first edition, which is not serialised.
     #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
@@ -68,11 +72,21 @@ impl Edition {
         self >= Self::Knowledge2026
     }
 
+    /// Returns `true` if attempts of an earlier tier are forgotten, except the last one.
+    pub(crate) fn forgets_earlier_tiers(self) -> bool {
+        self >= Self::Harness2026
+    }
+
+    /// Returns `true` if a review reserves the cost of the validator's tier.
+    pub(crate) fn reserves_validator_tier(self) -> bool {
+        self >= Self::Harness2026
+    }
+
     /// Returns the number of attempts that a task keeps.
     pub(crate) fn attempt_history_len(self) -> usize {
         match self {
             Self::November2026 => stuck::REPETITION_WINDOW,
-            Self::Review2026 | Self::Knowledge2026 => stuck::ATTEMPT_HISTORY,
+            Self::Review2026 | Self::Knowledge2026 | Self::Harness2026 => stuck::ATTEMPT_HISTORY,
         }
     }
 }

@@ -3,11 +3,13 @@
 //! An agent is data: a program with templates for its arguments, environment and files. It is
 //! driven over the Agent Client Protocol, and only `acp` depends on the protocol's library.
 //! [`RunEnd`] distinguishes how a run ended, because a crash says nothing about the change.
-//! Observations of the gateway override the agent's own statements. Only invalid submissions are
-//! retried here; every other retry is decided by the task loop.
+//! Observations of the gateway override the agent's own statements. A session is prompted again only
+//! for an invalid or missing submission and after a turn that ended too early (`turn_end`); every
+//! other retry is decided by the task loop.
 
 mod acp;
 mod prepare;
+mod turn_end;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -20,6 +22,7 @@ use tamma_core::failure::{FailureKind, JobFailure};
 use tamma_core::ids::{Name, Reason};
 use tamma_core::prices;
 use tamma_core::rules::{AgentRules, SessionModes};
+use tamma_core::run_result::RunResult;
 use tamma_core::task_loop::Timestamp;
 use tokio_util::sync::CancellationToken;
 
@@ -240,6 +243,10 @@ pub enum AgentUpdate {
     UsageReported(Usage),
     /// Submission was invalid, with its errors. The agent is asked again.
     SubmissionRejected(Vec<String>),
+    /// Agent ended its turn too early and is prompted again, for this reason.
+    PromptedAgain(String),
+    /// Agent submitted its claims about an implementing run.
+    ResultSubmitted(RunResult),
     /// Any other update, as received.
     Other(serde_json::Value),
 }
@@ -292,6 +299,11 @@ pub enum RunEnd {
         /// Model, as the agent names it.
         model: String,
     },
+    /// Model refused the work.
+    Refused {
+        /// Its last words.
+        reason: String,
+    },
     /// Agent asked a person. The run has ended; a later run continues with the answer.
     QuestionAsked {
         /// Question to the person.
@@ -320,6 +332,7 @@ impl RunEnd {
                 unpriced = prices::unpriced_reason(model);
                 (FailureKind::OverBudget, unpriced.as_str())
             }
+            Self::Refused { reason } => (FailureKind::Refused, reason.as_str()),
         };
         let reason: String = reason.chars().take(Reason::MAX).collect();
         reason
@@ -500,6 +513,12 @@ impl AgentUpdate {
             Self::Message(text) => Self::Message(clean(text)),
             Self::Thought(text) => Self::Thought(clean(text)),
             Self::Progress(text) => Self::Progress(clean(text)),
+            Self::ResultSubmitted(result) => Self::ResultSubmitted(RunResult {
+                status: result.status,
+                summary: clean(result.summary),
+                deviations: result.deviations.into_iter().map(clean).collect(),
+                unverified: result.unverified.into_iter().map(clean).collect(),
+            }),
             Self::ToolCall { id, title, status, kind, locations } => {
                 Self::ToolCall { id, title: title.map(clean), status, kind, locations }
             }

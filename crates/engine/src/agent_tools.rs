@@ -25,17 +25,20 @@ use serde_json::Value;
 use tamma_core::council::{CouncilConclusion, CouncilOpinion};
 use tamma_core::learning::LessonSubmission;
 use tamma_core::plan::{PLANNER_FIELDS, Plan};
+use tamma_core::run_result::RunResult;
 use tokio::sync::watch;
 
 use crate::agent::{AgentObserver, AgentUpdate, RunMode};
 use crate::sanitize;
-use crate::submission::{self, Submission, SubmissionFacts, ValidatorVerdict};
+use crate::submission::{self, Submission, SubmissionFacts, VerdictSubmission};
 
 /// Name of the server in the agent's session.
 pub const SERVER_NAME: &str = "tamma";
 
 /// Submits a plan.
 pub const SUBMIT_PLAN: &str = "submit_plan";
+/// Submits the result of an implementing run.
+pub const SUBMIT_RESULT: &str = "submit_result";
 /// Submits a verdict on a change.
 pub const SUBMIT_VERDICT: &str = "submit_verdict";
 /// Submits the opinion of a council member.
@@ -52,8 +55,9 @@ pub const ASK_HUMAN: &str = "ask_human";
 pub const SEARCH_KNOWLEDGE: &str = "search_knowledge";
 
 /// Names of all tools.
-pub const TOOL_NAMES: [&str; 8] = [
+pub const TOOL_NAMES: [&str; 9] = [
     SUBMIT_PLAN,
+    SUBMIT_RESULT,
     SUBMIT_VERDICT,
     SUBMIT_OPINION,
     SUBMIT_CONCLUSION,
@@ -110,7 +114,7 @@ pub struct AgentTools {
 
 impl AgentTools {
     /// Creates the tools for a run. The observer receives progress reports.
-    pub fn new(
+    pub(crate) fn new(
         mode: RunMode,
         search: KnowledgeSearch,
         facts: SubmissionFacts,
@@ -140,6 +144,11 @@ impl AgentTools {
         self.submission.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// Returns `true` if the agent has asked a person.
+    pub(crate) fn has_question(&self) -> bool {
+        self.question.borrow().is_some()
+    }
+
     /// Waits for a question to a person.
     pub async fn wait_for_question(&self) -> AgentQuestion {
         let mut questions = self.question.subscribe();
@@ -164,9 +173,10 @@ impl AgentTools {
                 &PLANNER_FIELDS,
                 self.facts.task_criteria == 0,
             )),
-            RunMode::Validate => tools.push(define_tool::<ValidatorVerdict>(
+            RunMode::Validate => tools.push(define_tool::<VerdictSubmission>(
                 SUBMIT_VERDICT,
-                "Submit the verdict on every acceptance criterion, then end your turn.",
+                "Submit the verdict: one entry for each acceptance criterion, by its ID (C1, C2, …). \
+                 Call it once when you have judged all of them, then end your turn.",
             )),
             RunMode::Advise => tools.push(define_tool::<CouncilOpinion>(
                 SUBMIT_OPINION,
@@ -181,7 +191,11 @@ impl AgentTools {
                 "Submit the lessons of the task, each with its evidence, then end your \
                  turn.",
             )),
-            RunMode::Implement => {}
+            RunMode::Implement => tools.push(define_tool::<RunResult>(
+                SUBMIT_RESULT,
+                "Report the result of your work: `done`, `blocked` or `plan_wrong`. Call it once, as \
+                 the last thing you do, then end your turn. Gates and a review judge the work itself.",
+            )),
         }
         tools.push(define_tool::<ProgressArgs>(
             REPORT_PROGRESS,
@@ -203,6 +217,7 @@ impl AgentTools {
     async fn handle_call(&self, name: &str, arguments: Value) -> Result<String, Vec<String>> {
         match (name, self.mode) {
             (SUBMIT_PLAN, RunMode::Plan)
+            | (SUBMIT_RESULT, RunMode::Implement)
             | (SUBMIT_VERDICT, RunMode::Validate)
             | (SUBMIT_OPINION, RunMode::Advise)
             | (SUBMIT_CONCLUSION, RunMode::Conclude)
@@ -313,7 +328,9 @@ mod tests {
     use super::*;
 
     fn tools(mode: RunMode) -> AgentTools {
-        AgentTools::new(mode, empty_search(), SubmissionFacts::default(), Arc::new(|_| {}))
+        let facts =
+            SubmissionFacts { criteria: vec!["C1".to_owned()], ..SubmissionFacts::default() };
+        AgentTools::new(mode, empty_search(), facts, Arc::new(|_| {}))
     }
 
     fn names(mode: RunMode) -> Vec<String> {
@@ -328,14 +345,19 @@ mod tests {
         assert_eq!(names(RunMode::Advise), [&["submit_opinion"][..], &always].concat());
         assert_eq!(names(RunMode::Conclude), [&["submit_conclusion"][..], &always].concat());
         assert_eq!(names(RunMode::Learn), [&["submit_lessons"][..], &always].concat());
-        assert_eq!(names(RunMode::Implement), always);
+        assert_eq!(names(RunMode::Implement), [&["submit_result"][..], &always].concat());
     }
 
     #[test]
     fn schema_has_no_references_and_lists_required_fields() {
-        for mode in
-            [RunMode::Plan, RunMode::Validate, RunMode::Advise, RunMode::Conclude, RunMode::Learn]
-        {
+        for mode in [
+            RunMode::Plan,
+            RunMode::Implement,
+            RunMode::Validate,
+            RunMode::Advise,
+            RunMode::Conclude,
+            RunMode::Learn,
+        ] {
             let tool = tools(mode).tool_definitions().remove(0);
             let text = serde_json::to_string(&tool.input_schema).expect("JSON");
             assert!(!text.contains("$ref") && !text.contains("$defs"), "{text}");
@@ -363,13 +385,15 @@ mod tests {
     #[tokio::test]
     async fn only_valid_submissions_are_accepted() {
         let tools = tools(RunMode::Validate);
-        let result = tools.handle_call(SUBMIT_VERDICT, json!({ "criteria": { "a": "met" } })).await;
+        let result =
+            tools.handle_call(SUBMIT_VERDICT, json!({ "criteria": { "C1": "met" } })).await;
         assert_eq!(result.expect_err("errors").len(), 1);
         let result = tools.handle_call(SUBMIT_VERDICT, json!({ "weather": 1 })).await;
         assert!(result.expect_err("errors")[0].contains("weather"));
         assert!(tools.handle_call(SUBMIT_PLAN, json!({})).await.is_err());
         assert_eq!(tools.submission(), None);
-        let verdict = json!({ "criteria": { "a": { "unmet": { "why": "b" } } } });
+        let entry = json!({ "id": "C1", "verdict": "unmet", "evidence": "b" });
+        let verdict = json!({ "criteria": [entry] });
         tools.handle_call(SUBMIT_VERDICT, verdict).await.expect("accepted");
         assert!(matches!(tools.submission(), Some(Submission::Verdict(_))));
     }

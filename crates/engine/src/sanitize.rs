@@ -162,7 +162,10 @@ fn sanitize_update(update: AgentUpdate) -> AgentUpdate {
         other @ (AgentUpdate::ProcessRecorded(_)
         | AgentUpdate::UsageReported(_)
         | AgentUpdate::ModelCalled(_)
-        | AgentUpdate::BudgetWarning(_)) => other,
+        | AgentUpdate::BudgetWarning(_)
+        // Sanitised as a submission, and our own words.
+        | AgentUpdate::ResultSubmitted(_)
+        | AgentUpdate::PromptedAgain(_)) => other,
     }
 }
 

@@ -1,42 +1,35 @@
-//! Submissions of agents: plans, verdicts, opinions, conclusions and lessons, validated before use.
+//! Submissions of agents: plans, results, verdicts, opinions, conclusions and lessons, validated
+//! before use.
 //!
 //! A submission arrives through one of our [`agent_tools`](crate::agent_tools). Agents without
 //! these tools, or that did not use them, submit a JSON block at the end of their last message.
 //! Both are checked here. An invalid submission is returned to the agent with all of its errors;
 //! [`agent`](crate::agent) limits the number of retries.
 
-use std::collections::BTreeMap;
+mod verdict;
+
 use std::sync::Arc;
 
-use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tamma_core::council::{CouncilConclusion, CouncilOpinion};
-use tamma_core::issue::Issue;
 use tamma_core::learning::LessonSubmission;
 use tamma_core::plan::{Plan, PlanFacts};
-use tamma_core::review::CriterionJudgement;
+use tamma_core::run_result::RunResult;
+
+pub use self::verdict::ValidatorVerdict;
+pub(crate) use self::verdict::VerdictSubmission;
 
 use crate::agent::RunMode;
 use crate::sanitize;
 
-/// Verdict of a validator on a change.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct ValidatorVerdict {
-    /// Judgement on each acceptance criterion, by the criterion's text.
-    pub criteria: BTreeMap<String, CriterionJudgement>,
-    /// Further findings.
-    #[serde(default)]
-    pub issues: Vec<Issue>,
-}
-
 /// Result of a run besides changed files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Submission {
-    /// Mode requires no submission.
+    /// Nothing was submitted. Only an implementing run can end like this.
     NotRequired,
+    /// Claims of an implementing run about itself.
+    Result(RunResult),
     /// Valid plan.
     Plan(Box<Plan>),
     /// Valid verdict.
@@ -71,13 +64,20 @@ pub struct SubmissionFacts {
     pub path_exists: PathCheck,
     /// Number of the task's own acceptance criteria. Without any, a plan must propose some.
     pub task_criteria: usize,
+    /// IDs of the acceptance criteria that a verdict must judge.
+    pub criteria: Vec<String>,
 }
 
 impl Default for SubmissionFacts {
     /// Returns the facts of a task without criteria in an empty repository.
     fn default() -> Self {
         let nothing = || Arc::new(|_: &str| false);
-        Self { evidence_exists: nothing(), path_exists: nothing(), task_criteria: 0 }
+        Self {
+            evidence_exists: nothing(),
+            path_exists: nothing(),
+            task_criteria: 0,
+            criteria: Vec::new(),
+        }
     }
 }
 
@@ -88,7 +88,11 @@ pub(crate) fn parse_message(
     facts: &SubmissionFacts,
 ) -> Result<Submission, Vec<String>> {
     match mode {
-        RunMode::Implement => Ok(Submission::NotRequired),
+        // The message of an implementer can contain any JSON block.
+        RunMode::Implement => match json_block(text) {
+            Ok(value) if value["status"].is_string() => check(mode, value, facts),
+            Ok(_) | Err(_) => Err(vec!["no result was submitted".to_owned()]),
+        },
         RunMode::Plan
         | RunMode::Validate
         | RunMode::Advise
@@ -104,7 +108,11 @@ pub(crate) fn check(
     facts: &SubmissionFacts,
 ) -> Result<Submission, Vec<String>> {
     match mode {
-        RunMode::Implement => Ok(Submission::NotRequired),
+        RunMode::Implement => {
+            let result: RunResult = parse(value)?;
+            let errors = result.validate();
+            if errors.is_empty() { Ok(Submission::Result(result)) } else { Err(errors) }
+        }
         RunMode::Plan => {
             let fields: Vec<String> =
                 value.as_object().map(|it| it.keys().cloned().collect()).unwrap_or_default();
@@ -118,9 +126,8 @@ pub(crate) fn check(
             if errors.is_empty() { Ok(Submission::Plan(Box::new(plan))) } else { Err(errors) }
         }
         RunMode::Validate => {
-            let verdict: ValidatorVerdict = parse(value)?;
-            let errors = missing_evidence(&verdict);
-            if errors.is_empty() { Ok(Submission::Verdict(verdict)) } else { Err(errors) }
+            let verdict: VerdictSubmission = parse(value)?;
+            verdict.check(&facts.criteria).map(Submission::Verdict)
         }
         RunMode::Advise => {
             let opinion: CouncilOpinion = parse(value)?;
@@ -140,38 +147,22 @@ pub(crate) fn check(
     }
 }
 
-/// Returns errors for claims without verifiable evidence. The review checks that the evidence
-/// exists.
-fn missing_evidence(verdict: &ValidatorVerdict) -> Vec<String> {
-    let is_named = |name: &Option<String>| name.as_ref().is_some_and(|it| !it.trim().is_empty());
-    let lacks_evidence = |judgement: &CriterionJudgement| match judgement {
-        CriterionJudgement::Met { evidence, file, test, .. } => {
-            evidence.trim().is_empty() || !(is_named(file) || is_named(test))
-        }
-        CriterionJudgement::Unmet { .. } | CriterionJudgement::Unjudged => false,
-    };
-    let claims = verdict.criteria.iter().filter(|(_, judgement)| lacks_evidence(judgement));
-    let error_text =
-        |(text, _)| format!("`{text}`: add `evidence`, and a `file` or a `test` that shows it");
-    claims.map(error_text).collect()
-}
-
 /// Returns the submission instructions for a mode.
-pub(crate) fn instructions(mode: RunMode) -> Option<&'static str> {
+pub(crate) fn instructions(mode: RunMode) -> &'static str {
     match mode {
-        RunMode::Implement => None,
-        RunMode::Plan => Some(include_str!("submission/plan.md")),
-        RunMode::Validate => Some(include_str!("submission/verdict.md")),
-        RunMode::Advise => Some(include_str!("submission/opinion.md")),
-        RunMode::Conclude => Some(include_str!("submission/conclusion.md")),
-        RunMode::Learn => Some(include_str!("submission/lessons.md")),
+        RunMode::Implement => include_str!("submission/result.md"),
+        RunMode::Plan => include_str!("submission/plan.md"),
+        RunMode::Validate => include_str!("submission/verdict.md"),
+        RunMode::Advise => include_str!("submission/opinion.md"),
+        RunMode::Conclude => include_str!("submission/conclusion.md"),
+        RunMode::Learn => include_str!("submission/lessons.md"),
     }
 }
 
 /// Builds the prompt that asks for a corrected submission.
 pub(crate) fn retry_prompt(mode: RunMode, errors: &[String]) -> String {
     let list = errors.join("\n- ");
-    let instructions_text = instructions(mode).unwrap_or_default();
+    let instructions_text = instructions(mode);
     format!(
         "Your submission is invalid:\n\n- {list}\n\nSubmit it again, complete.\n\n{instructions_text}"
     )
@@ -204,7 +195,27 @@ fn last_block(text: &str) -> Option<&str> {
 
 #[cfg(test)]
 mod tests {
+    use tamma_core::run_result::RunStatus;
+
     use super::*;
+
+    fn facts() -> SubmissionFacts {
+        let criteria = ["C1", "C2"].map(str::to_owned).to_vec();
+        SubmissionFacts { criteria, ..SubmissionFacts::default() }
+    }
+
+    #[test]
+    fn result_of_an_implementer_is_found_among_other_blocks() {
+        let submit = |text: &str| parse_message(RunMode::Implement, text, &facts());
+        let block = "```json\n{\"status\": \"plan_wrong\", \"summary\": \"No such file.\"}\n```";
+        let Ok(Submission::Result(result)) = submit(block) else { panic!("a result") };
+        assert_eq!(result.status, RunStatus::PlanWrong);
+        for nothing in ["Done.", "```json\n{\"port\": 80}\n```"] {
+            assert_eq!(submit(nothing), Err(vec!["no result was submitted".to_owned()]));
+        }
+        let errors = submit("```json\n{\"status\": \"done\", \"summary\": \"\"}\n```");
+        assert_eq!(errors, Err(vec!["`summary` is empty: say what you did".to_owned()]));
+    }
 
     #[test]
     fn last_block_is_used_and_may_contain_fences_within_a_line() {
@@ -219,7 +230,7 @@ mod tests {
         let plan = r#"{"summary": "", "approach": "a", "file_changes": [], "testing_strategy": "t",
             "signals": {}, "test_changes": [], "assumptions": []}"#;
         let text = format!("```json\n{plan}\n```");
-        let errors = parse_message(RunMode::Plan, &text, &SubmissionFacts::default());
+        let errors = parse_message(RunMode::Plan, &text, &facts());
         assert_eq!(
             errors.expect_err("errors"),
             [
@@ -233,45 +244,17 @@ mod tests {
     }
 
     #[test]
-    fn met_criterion_needs_evidence_with_a_location() {
-        let submit = |location: &str| {
-            let met = format!("{{\"evidence\": \"a test\"{location}}}");
-            let text =
-                format!("```json\n{{\"criteria\": {{\"it works\": {{\"met\": {met}}}}}}}\n```");
-            parse_message(RunMode::Validate, &text, &SubmissionFacts::default())
-        };
-        for nowhere in ["", ", \"file\": \" \"", ", \"line\": 3"] {
-            let errors = submit(nowhere).expect_err("no location");
-            assert!(errors[0].starts_with("`it works`: add `evidence`"), "{errors:?}");
-        }
-        let evidence = "a test".to_owned();
-        let test = Some("it_works".to_owned());
-        let judged = CriterionJudgement::Met { evidence, file: None, line: None, test };
-        let criteria = BTreeMap::from([("it works".to_owned(), judged)]);
-        let expected = ValidatorVerdict { criteria, issues: Vec::new() };
-        assert_eq!(submit(", \"test\": \"it_works\""), Ok(Submission::Verdict(expected)));
-    }
-
-    #[test]
     fn empty_fields_of_council_submissions_are_rejected() {
         let text = r#"{"root_cause": "a", "fix": " ", "confidence": "high", "against": "b"}"#;
-        let errors = parse_message(
-            RunMode::Advise,
-            &format!("```json\n{text}\n```"),
-            &SubmissionFacts::default(),
-        )
-        .expect_err("errors");
+        let errors = parse_message(RunMode::Advise, &format!("```json\n{text}\n```"), &facts())
+            .expect_err("errors");
         assert_eq!(errors, ["`fix` is empty"]);
         let text = r#"{"root_cause": "", "fix": "a", "dissent": []}"#;
-        let errors = parse_message(
-            RunMode::Conclude,
-            &format!("```json\n{text}\n```"),
-            &SubmissionFacts::default(),
-        )
-        .expect_err("errors");
-        assert_eq!(errors, ["`root_cause` is empty"]);
-        let errors = parse_message(RunMode::Advise, "It is the list.", &SubmissionFacts::default())
+        let errors = parse_message(RunMode::Conclude, &format!("```json\n{text}\n```"), &facts())
             .expect_err("errors");
+        assert_eq!(errors, ["`root_cause` is empty"]);
+        let errors =
+            parse_message(RunMode::Advise, "It is the list.", &facts()).expect_err("errors");
         assert!(errors[0].contains("```json"), "{errors:?}");
     }
 
@@ -280,13 +263,17 @@ mod tests {
         let facts = SubmissionFacts {
             evidence_exists: Arc::new(|label| ["check 7", "commit 1a2b3c4d5e6f"].contains(&label)),
             path_exists: Arc::new(|path| path == "src/greeting.rs"),
-            ..SubmissionFacts::default()
+            ..facts()
         };
-        for mode in
-            [RunMode::Plan, RunMode::Validate, RunMode::Advise, RunMode::Conclude, RunMode::Learn]
-        {
-            let example = instructions(mode).expect("there are instructions");
-            let read = parse_message(mode, example, &facts);
+        for mode in [
+            RunMode::Plan,
+            RunMode::Implement,
+            RunMode::Validate,
+            RunMode::Advise,
+            RunMode::Conclude,
+            RunMode::Learn,
+        ] {
+            let read = parse_message(mode, instructions(mode), &facts);
             assert!(read.is_ok(), "{read:?}");
         }
     }
@@ -294,7 +281,7 @@ mod tests {
     #[test]
     fn evidence_of_a_lesson_must_exist() {
         let evidence_exists: EvidenceCheck = Arc::new(|label| label == "event 3");
-        let facts = SubmissionFacts { evidence_exists, ..SubmissionFacts::default() };
+        let facts = SubmissionFacts { evidence_exists, ..facts() };
         let lesson = |evidence: &str| {
             let lesson = format!(
                 r#"{{"kind": "learning", "text": "a", "severity": "low", "evidence": {evidence}}}"#

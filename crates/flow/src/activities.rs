@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use tamma_core::cost::Usage;
 use tamma_core::ids::{PolicyVersion, ProjectId, TaskId};
 use tamma_core::rules::Rules;
+use tamma_core::run_result::RunResult;
 use tamma_core::task::Task;
 use tamma_core::task_loop::{Job, JobKind, Outcome, StepRecord};
 use temporalio_common::ActivityDefinition;
@@ -67,6 +68,10 @@ pub enum JobResult {
         /// [`JobResult::without_report`].
         #[serde(default, skip_serializing_if = "Option::is_none")]
         report: Option<String>,
+        /// Claims of the agent about its run, for the next run and for people. Stored only, like
+        /// the report.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        claims: Option<RunResult>,
     },
     /// Job not ready; the workflow requests it again after this delay.
     #[serde(rename = "later")]
@@ -79,7 +84,7 @@ pub enum JobResult {
 impl JobResult {
     /// Returns the result of a job without model calls.
     pub fn finished(outcome: Outcome) -> Self {
-        Self::Finished { outcome, usage: None, report: None }
+        Self::Finished { outcome, usage: None, report: None, claims: None }
     }
 
     /// Sets the usage of a finished job.
@@ -100,10 +105,27 @@ impl JobResult {
         self
     }
 
-    /// Removes the report, so that it stays out of the workflow's history.
+    /// Sets the claims of the agent of a finished job.
+    #[must_use]
+    pub fn with_claims(mut self, result: Option<RunResult>) -> Self {
+        if let Self::Finished { claims, .. } = &mut self {
+            *claims = result;
+        }
+        self
+    }
+
+    /// Removes the report and the claims, so that they stay out of the workflow's history.
     #[must_use]
     pub fn without_report(self) -> Self {
-        self.with_report(None)
+        self.with_report(None).with_claims(None)
+    }
+
+    /// Returns the claims of the agent of a finished job.
+    pub fn claims(&self) -> Option<&RunResult> {
+        match self {
+            Self::Finished { claims, .. } => claims.as_ref(),
+            Self::RetryAfter { .. } => None,
+        }
     }
 
     /// Returns the report of a finished job.

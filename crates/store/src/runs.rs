@@ -75,6 +75,10 @@ pub enum RunEnd {
     OverBudget,
     /// Agent asked a person a question.
     Asked,
+    /// Model refused the work.
+    Refused,
+    /// Agent disputed the plan.
+    PlanWrong,
 }
 
 /// Run to start.

@@ -214,6 +214,8 @@ pub enum AgentStep {
         #[serde(default)]
         data: Option<Value>,
     },
+    /// Ends the turn with another stop reason than `end_turn`.
+    Stop(String),
     /// Ends the turn.
     End {
         /// Tokens to report for the turn, if any.

@@ -126,7 +126,9 @@ async fn dispatch(services: &Services, ctx: &JobContext) -> Result<JobResult, Er
         Job::Check { plan } => check::check(services, ctx, plan).await,
         Job::Implement(spec) => implement::implement(services, ctx, spec).await,
         Job::Test { commit, risk } => test::test(services, ctx, *commit, *risk).await,
-        Job::Review { commit } => review::review(services, ctx, *commit).await,
+        Job::Review { commit, unconfirmed } => {
+            review::review(services, ctx, *commit, unconfirmed.as_ref()).await
+        }
         Job::Brief { decision, note } => brief::brief(services, ctx, decision, note.as_ref()).await,
         Job::Convene { council_number, seat, opinions } => {
             council::convene(services, ctx, *council_number, *seat, opinions).await

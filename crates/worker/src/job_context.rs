@@ -69,7 +69,7 @@ impl JobContext {
     /// must be asked, because an earlier attempt may have run on another host.
     pub(crate) fn newest_work(&self) -> LatestWork {
         match &self.request.job {
-            Job::Test { commit, .. } | Job::Review { commit } => LatestWork::Commit(*commit),
+            Job::Test { commit, .. } | Job::Review { commit, .. } => LatestWork::Commit(*commit),
             _ if !self.task_loop.has_work && self.attempt == 1 => LatestWork::NoWork,
             _ => LatestWork::Unknown,
         }

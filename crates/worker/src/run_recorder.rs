@@ -17,10 +17,12 @@ use futures::future::{BoxFuture, FutureExt as _, OptionFuture};
 use tamma_core::cost::Usage;
 use tamma_core::ids::Digest;
 use tamma_core::prices;
+use tamma_core::run_result::RunStatus;
 use tamma_core::task_loop::Timestamp;
 use tamma_core::tier::Tier;
 use tamma_engine::agent::{self, AgentObserver, RunMode};
 use tamma_engine::process::RunId;
+use tamma_engine::submission::Submission;
 use tamma_store::{EndedRun, NewRun, ObjectStorage, RunEnd, RunNumber, RunUpdate, Store};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
@@ -95,6 +97,14 @@ impl From<&agent::RunEnd> for RunEnding {
     fn from(end: &agent::RunEnd) -> Self {
         use agent::RunEnd as E;
         let (end, reason) = match end {
+            E::Finished { submission: Submission::Result(result), stop_reason } => {
+                let summary = Some(result.summary.clone());
+                match result.status {
+                    RunStatus::Done => (RunEnd::Finished, Some(stop_reason.clone())),
+                    RunStatus::Blocked => (RunEnd::Asked, summary),
+                    RunStatus::PlanWrong => (RunEnd::PlanWrong, summary),
+                }
+            }
             E::Finished { stop_reason: stop, .. } => (RunEnd::Finished, Some(stop.clone())),
             E::Crashed { reason } => (RunEnd::Crashed, Some(reason.clone())),
             E::TimedOut => (RunEnd::TimedOut, None),
@@ -103,6 +113,7 @@ impl From<&agent::RunEnd> for RunEnding {
             E::Quota { until } => (RunEnd::Quota, Some(format!("until {until}"))),
             E::OverBudget => (RunEnd::OverBudget, None),
             E::Unpriced { model } => (RunEnd::OverBudget, Some(prices::unpriced_reason(model))),
+            E::Refused { reason } => (RunEnd::Refused, Some(reason.clone())),
             E::QuestionAsked { question } => (RunEnd::Asked, Some(question.question.clone())),
         };
         Self { end, reason }

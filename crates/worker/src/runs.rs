@@ -9,6 +9,7 @@ use tamma_core::budget::{self, Spend, SpendLimit};
 use tamma_core::cost::Tokens;
 use tamma_core::failure::FailureKind;
 use tamma_core::ids::Name;
+use tamma_core::plan::criterion_id;
 use tamma_core::prices;
 use tamma_core::rules::{AgentRules, CouncilMember, Effort, Rules};
 use tamma_core::task_loop::{Outcome, Timestamp};
@@ -222,10 +223,33 @@ impl AgentRunner {
         let task_loop = &ctx.task_loop;
         let limit = budget::task_limit(task_loop.risk_level(), &task_loop.granted, &ctx.rules);
         let allowance = budget::remaining(&task_loop.spend, &limit);
-        let facts = submission_facts(ctx, worktree, mode).await?;
+        let facts = self.submission_facts(ctx, worktree, mode).await?;
         let continuation = None;
         let assignment = Assignment { slot, mode, prompt, continuation, seconds, allowance, facts };
         self.run(ctx, project, worktree.into(), assignment).await
+    }
+
+    /// Returns the facts that the submission of a read-only run is checked against.
+    async fn submission_facts(
+        &self,
+        ctx: &JobContext,
+        worktree: &Worktree,
+        mode: RunMode,
+    ) -> Result<SubmissionFacts, Error> {
+        let task_criteria = ctx.task.acceptance_criteria.len();
+        let mut facts = SubmissionFacts { task_criteria, ..SubmissionFacts::default() };
+        if mode == RunMode::Plan {
+            let files = worktree.files_at(ctx.base()?).await?;
+            facts.path_exists = Arc::new(move |path| files.contains(path));
+        }
+        if mode == RunMode::Validate
+            && let Some(plan) = &ctx.task_loop.plan
+        {
+            let (_, plan) = self.store.plan_by_hash(ctx.task.id, plan.hash).await?;
+            let criteria = plan.criteria_of(&ctx.task).len();
+            facts.criteria = (0..criteria).map(criterion_id).collect();
+        }
+        Ok(facts)
     }
 
     /// Runs an agent, and returns once all its processes have ended.
@@ -599,21 +623,6 @@ fn effort(rules: &Rules, mode: RunMode, tier: Tier) -> Option<Effort> {
         RunMode::Learn => roles.learning,
     };
     role.or(rules.tiers.get(tier).effort)
-}
-
-/// Returns the facts that the submission of a read-only run is checked against.
-async fn submission_facts(
-    ctx: &JobContext,
-    worktree: &Worktree,
-    mode: RunMode,
-) -> Result<SubmissionFacts, Error> {
-    let task_criteria = ctx.task.acceptance_criteria.len();
-    let facts = SubmissionFacts { task_criteria, ..SubmissionFacts::default() };
-    if mode != RunMode::Plan {
-        return Ok(facts);
-    }
-    let files = worktree.files_at(ctx.base()?).await?;
-    Ok(SubmissionFacts { path_exists: Arc::new(move |path| files.contains(path)), ..facts })
 }
 
 /// Returns whether a limit is used up.

@@ -27,5 +27,7 @@ mod modules;
 mod people;
 #[path = "it/questions.rs"]
 mod questions;
+#[path = "it/results.rs"]
+mod results;
 #[path = "it/run_recorder.rs"]
 mod run_recorder;

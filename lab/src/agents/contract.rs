@@ -35,6 +35,8 @@ pub(crate) enum Scenario {
     Resumed,
     Quota,
     Refused,
+    CutOff,
+    Refusal,
     Budget,
     Model,
 }
@@ -54,6 +56,8 @@ impl Scenario {
             Self::Resumed,
             Self::Quota,
             Self::Refused,
+            Self::CutOff,
+            Self::Refusal,
             Self::Budget,
             Self::Model,
         ]
@@ -89,6 +93,8 @@ impl std::fmt::Display for Scenario {
             Self::Resumed => "resumed after kill -9",
             Self::Quota => "429 with a reset time",
             Self::Refused => "400 that looks like a normal end",
+            Self::CutOff => "a turn cut off at the output limit",
+            Self::Refusal => "a refusal of the model",
             Self::Budget => "the budget is reached in mid-run",
             Self::Model => "a model chosen for the tier",
         })
@@ -113,6 +119,8 @@ pub(crate) async fn check(
         Scenario::Resumed => resumed(candidate).await,
         Scenario::Quota => quota(candidate).await,
         Scenario::Refused => refused(candidate).await,
+        Scenario::CutOff => cut_off(candidate).await,
+        Scenario::Refusal => refusal(candidate).await,
         Scenario::Budget => budget(candidate).await,
         Scenario::Model => model(candidate).await,
     }
@@ -131,6 +139,10 @@ fn tool(name: &str, args: Value) -> ModelStep {
     ModelStep::call(ScriptedCall::tool(name, args))
 }
 
+fn done(summary: &str) -> ModelStep {
+    tool("submit_result", json!({ "status": "done", "summary": summary }))
+}
+
 fn script(steps: impl IntoIterator<Item = ModelStep>) -> Script {
     Script::new(steps.into_iter().chain([ModelStep::say("Done.")]))
 }
@@ -143,9 +155,11 @@ fn finished(report: &RunReport, updates: &UpdateLog) -> Result<Submission> {
 }
 
 async fn writes(candidate: &Arc<Candidate>) -> Result<Option<&'static str>> {
-    let fixture = AgentFixture::new(candidate, script([write("greeting.txt", "hello\n")])).await?;
+    let steps = [write("greeting.txt", "hello\n"), done("The greeting is there.")];
+    let fixture = AgentFixture::new(candidate, script(steps)).await?;
     let (report, updates) = fixture.run(&fixture.run_request(RunMode::Implement)).await?;
-    ensure!(finished(&report, &updates)? == Submission::NotRequired, describe(&report, &updates));
+    let submission = finished(&report, &updates)?;
+    ensure!(matches!(submission, Submission::Result(_)), describe(&report, &updates));
     let text = fixture.file("greeting.txt");
     ensure!(
         text.as_deref() == Some("hello\n"),
@@ -171,7 +185,8 @@ async fn plans(candidate: &Arc<Candidate>) -> Result<Option<&'static str>> {
 }
 
 async fn judges(candidate: &Arc<Candidate>) -> Result<Option<&'static str>> {
-    let verdict = json!({ "criteria": { "It greets.": { "unmet": { "why": "It is silent." } } } });
+    let entry = json!({ "id": "C1", "verdict": "unmet", "evidence": "It is silent." });
+    let verdict = json!({ "criteria": [entry] });
     let fixture = AgentFixture::new(candidate, script([tool("submit_verdict", verdict)])).await?;
     let (report, updates) = fixture.run(&fixture.run_request(RunMode::Validate)).await?;
     let submission = finished(&report, &updates)?;
@@ -388,6 +403,32 @@ async fn refused(candidate: &Arc<Candidate>) -> Result<Option<&'static str>> {
     ensure!(reason.contains("400"), "the reason does not name the status code: {reason}");
     fixture.check_metering().await?;
     Ok(None)
+}
+
+async fn cut_off(candidate: &Arc<Candidate>) -> Result<Option<&'static str>> {
+    let half = ModelStep { stop: Some("max_tokens".to_owned()), ..ModelStep::say("First I") };
+    let fixture = AgentFixture::new(candidate, script([half, done("Nothing to do.")])).await?;
+    let (report, updates) = fixture.run(&fixture.run_request(RunMode::Implement)).await?;
+    let submission = finished(&report, &updates)?;
+    ensure!(matches!(submission, Submission::Result(_)), describe(&report, &updates));
+    fixture.check_metering().await?;
+    Ok(None)
+}
+
+async fn refusal(candidate: &Arc<Candidate>) -> Result<Option<&'static str>> {
+    let refuses = || ModelStep {
+        stop: Some("refusal".to_owned()),
+        ..ModelStep::say("I cannot help with that.")
+    };
+    let fixture = AgentFixture::new(candidate, Script::new([refuses(), refuses()])).await?;
+    let (report, updates) = fixture.run(&fixture.run_request(RunMode::Implement)).await?;
+    match &report.end {
+        RunEnd::Refused { .. } => Ok(None),
+        RunEnd::Crashed { .. } => Ok(Some("as an error")),
+        // Gates and review then judge a run without a change.
+        RunEnd::Finished { .. } => Ok(Some("as a normal end")),
+        _ => bail!(describe(&report, &updates)),
+    }
 }
 
 async fn budget(candidate: &Arc<Candidate>) -> Result<Option<&'static str>> {

@@ -174,7 +174,10 @@ impl AgentFixture {
                 warn_percent: 80,
             }),
             search: empty_search(),
-            facts: tamma_engine::submission::SubmissionFacts::default(),
+            facts: tamma_engine::submission::SubmissionFacts {
+                criteria: vec!["C1".to_owned()],
+                ..tamma_engine::submission::SubmissionFacts::default()
+            },
             effort: None,
             resume_prompt: None,
             worktree: tree,

@@ -129,8 +129,14 @@ impl Holds {
         let work = sample_work(&plan).collect();
         // Uncommitted, incomplete work at the time of the hold.
         let half = vec![AgentStep::Write { path: "names.txt".into(), content: "ann\n".to_owned() }];
-        let met = json!({ "evidence": "the name is in the list", "file": "names.txt", "line": 3 });
-        let verdict = json!({ "criteria": { CRITERION: { "met": met } } });
+        let met = json!({
+            "id": "C1",
+            "verdict": "met",
+            "evidence": "the name is in the list",
+            "file": "names.txt",
+            "line": 3,
+        });
+        let verdict = json!({ "criteria": [met] });
         let planned = vec![AgentStep::Plan(Box::new(plan))];
         Script::from_cases([
             case(PLANNER, names::PLAN, vec![], planned),

@@ -48,7 +48,7 @@ impl EscalationCase {
     pub(crate) fn title(self) -> &'static str {
         match self {
             Self::AlwaysNew => "a task that always fails, with a new error each time",
-            Self::Stuck => "a task that fails with the same error three times",
+            Self::Stuck => "a task that keeps failing with the same error",
             Self::Security => "a change with a security finding",
             Self::Budget => "a run that uses nearly the whole budget",
         }
@@ -68,8 +68,8 @@ impl EscalationCase {
                 cause: Some(AlertCause::Halted(HaltCondition::MaxIterationsReached)),
             },
             Self::Stuck => ExpectedPath {
-                tiers: vec![Simple, Simple, Moderate, Complex],
-                councils: vec![3],
+                tiers: vec![Simple, Simple, Moderate, Moderate, Complex],
+                councils: vec![4],
                 state: State::Completed,
                 cause: None,
             },

@@ -86,6 +86,7 @@ async fn build_report(
         finished: run.end == Some(RunEnd::Finished),
         tier: run.tier,
         usage: run.usage,
+        claims: None,
     };
     let runs: Vec<_> = store.runs(outcome.task).await?.into_iter().map(summary).collect();
     Ok(report::build(&ReportSources {

@@ -178,7 +178,10 @@ impl EscapeFixture {
             home: self.home(),
             access: None,
             search: empty_search(),
-            facts: tamma_engine::submission::SubmissionFacts::default(),
+            facts: tamma_engine::submission::SubmissionFacts {
+                criteria: vec!["C1".to_owned()],
+                ..tamma_engine::submission::SubmissionFacts::default()
+            },
             effort: None,
             resume_prompt: None,
         };

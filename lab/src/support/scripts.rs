@@ -31,6 +31,15 @@ impl ScriptedCase {
     }
 }
 
+/// Returns the actions of a case. Work with commands ends with its result, like any real run.
+fn complete_actions(mut actions: Vec<ScriptedAction>) -> Vec<ScriptedAction> {
+    if matches!(actions.last(), Some(ScriptedAction::Shell(..))) {
+        let result = json!({ "status": "done", "summary": "The files are changed." });
+        actions.push(ScriptedAction::Tool("submit_result", result));
+    }
+    actions
+}
+
 /// Converts cases to the script of a model.
 pub(crate) fn model_script(cases: Vec<ScriptedCase>) -> model::Script {
     let step = |action: ScriptedAction| match action {
@@ -45,7 +54,11 @@ pub(crate) fn model_script(cases: Vec<ScriptedCase>) -> model::Script {
     let case = |case: ScriptedCase| model::ConversationCase {
         when: case.when,
         unless: None,
-        steps: case.actions.into_iter().map(step).chain([model::ModelStep::say("Done.")]).collect(),
+        steps: complete_actions(case.actions)
+            .into_iter()
+            .map(step)
+            .chain([model::ModelStep::say("Done.")])
+            .collect(),
     };
     let cases = with_validator(cases).into_iter().map(case).collect();
     model::Script { cases, ..model::Script::default() }
@@ -57,8 +70,9 @@ pub(crate) fn agent_script(cases: Vec<ScriptedCase>) -> agent::Script {
         ScriptedAction::Tool(name, args) => agent::AgentStep::Tool { name: name.to_owned(), args },
         ScriptedAction::Shell(cmd, _) => agent::AgentStep::Run(cmd),
     };
-    let case =
-        |case: ScriptedCase| agent::PromptCase::new(case.when, case.actions.into_iter().map(step));
+    let case = |case: ScriptedCase| {
+        agent::PromptCase::new(case.when, complete_actions(case.actions).into_iter().map(step))
+    };
     agent::Script::from_cases(cases.into_iter().map(case))
 }
 

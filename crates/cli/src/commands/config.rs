@@ -122,7 +122,15 @@ pub(super) fn config_warnings(rules: &rules::Rules) -> Vec<String> {
              remove `roles.validator_apart`",
             rules.roles.validator_apart,
             affected.join(" and "),
+            rules.roles.validator.max(Tier::VALIDATOR_MINIMUM),
+        ));
+    }
+    if rules.roles.validator < Tier::VALIDATOR_MINIMUM {
+        notes.push(format!(
+            "`roles.validator` is `{}`, and a validator needs at least `{minimum}`: `{minimum}` \
+             validates instead",
             rules.roles.validator,
+            minimum = Tier::VALIDATOR_MINIMUM,
         ));
     }
     let patterns = tamma_engine::patterns::CodePatterns::from_rules(&rules.review);

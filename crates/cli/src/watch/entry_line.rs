@@ -109,6 +109,8 @@ fn glyph(name: EntryName) -> (&'static str, AnsiColor) {
         | N::SmTimeoutAlert
         | N::SmTimeoutEscalated
         | N::SmQuotaReached
+        | N::SmPlanDisputed
+        | N::SmSecondReviewRequested
         | N::SmApprovalVoided => ("!", AnsiColor::Yellow),
         N::SmTaskPaused => ("‖", AnsiColor::Yellow),
         N::SmTaskReceived

@@ -98,6 +98,7 @@ impl ProhibitionViolation {
             message: format!("prohibited by {}: {}", self.entry, self.reason),
             file: Some(self.file.clone()),
             line: self.line,
+            scenario: None,
         }
     }
 }

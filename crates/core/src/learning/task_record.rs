@@ -408,6 +408,7 @@ fn final_failure(source: &RecordSource<'_>) -> Option<(LessonEvidence, String)> 
             EntryName::SmImplementationFailed
                 | EntryName::SmErrorOccurred
                 | EntryName::SmPlanInvalid
+                | EntryName::SmPlanDisputed
                 | EntryName::SmApprovalDenied
                 | EntryName::SmChangesRequested
                 | EntryName::SmDeliveryFailed

@@ -82,6 +82,9 @@ fn iteration_section(iteration: &IterationReport) -> String {
     }
     facts.push(format!("cost {}", format_cost(&iteration.cost)));
     let _ = writeln!(text, "{}.", capitalize(&facts.join(", ")));
+    if let Some(claims) = &iteration.claims {
+        let _ = write!(text, "\n{}", claims.to_markdown());
+    }
     if !iteration.gates.is_empty() {
         text.push_str("\n| Gate | Kind | Result | Details |\n| --- | --- | --- | --- |\n");
         for gate in &iteration.gates {
@@ -132,6 +135,17 @@ fn iteration_section(iteration: &IterationReport) -> String {
             issue.severity,
             issue.category,
             single_line(&issue.message)
+        );
+        if let Some(scenario) = &issue.scenario {
+            let _ = writeln!(text, "  Fails with: {}", single_line(scenario));
+        }
+    }
+    if let Some(second) = &iteration.second_review {
+        let result = if second.confirmed { "confirmed" } else { "did not confirm" };
+        let _ = writeln!(
+            text,
+            "\nA second validator ({}) {result} the critical finding.",
+            second.validator.agent
         );
     }
     if let Some(decision) = &iteration.decision_text {

@@ -114,6 +114,7 @@ pub fn pattern_issue(
         message: format!("`{name}` is prohibited here: {} (found: `{matched}`)", pattern.message),
         file: Some(path.to_owned()),
         line: Some(line),
+        scenario: None,
     }
 }
 
@@ -127,6 +128,7 @@ pub fn undecidable_issue(name: &str, reason: &str) -> Issue {
         ),
         file: None,
         line: None,
+        scenario: None,
     }
 }
 
@@ -158,6 +160,7 @@ pub fn find_secrets(path: &str, lines: &[(u32, &str)]) -> Vec<Issue> {
         ),
         file: Some(path.to_owned()),
         line: Some(line),
+        scenario: None,
     };
     lines
         .iter()

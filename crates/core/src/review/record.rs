@@ -9,7 +9,7 @@ use super::ReviewVerdict;
 use crate::format::humanize;
 use crate::gate::GateVerdict;
 use crate::ids::{CommitId, Reference};
-use crate::issue::IssueSeverity;
+use crate::issue::{Issue, IssueSeverity};
 use crate::tier::Tier;
 
 /// Stored record of one check of a commit.
@@ -174,6 +174,21 @@ pub struct ReviewCheck {
     /// Agent that judged the criteria; `None` if there was nothing to judge.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub validator: Option<Validator>,
+    /// Second validator, if the first alone reported a critical security issue.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub second: Option<SecondReview>,
+}
+
+/// Judgement of a critical finding by a second validator.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SecondReview {
+    /// Validator that judged the commit again.
+    pub validator: Validator,
+    /// It reports the critical finding too. Otherwise the finding counts as an error.
+    pub confirmed: bool,
+    /// Its own issues, for people. Only the confirmation counts.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub issues: Vec<Issue>,
 }
 
 /// Agent that judged the criteria.

@@ -189,7 +189,8 @@ pub struct RoleTiers {
     /// Tier that writes plans.
     #[garde(skip)]
     pub planner: Tier,
-    /// Tier that judges changes against the acceptance criteria.
+    /// Tier that judges changes against the acceptance criteria, at least `moderate`. A tier of
+    /// another provider than the implementer's is preferred.
     #[garde(skip)]
     pub validator: Tier,
     /// Required independence of the validator from the implementing agent. If the `validator` tier
@@ -225,7 +226,7 @@ impl Default for RoleTiers {
     fn default() -> Self {
         Self {
             planner: Tier::Moderate,
-            validator: Tier::Simple,
+            validator: Tier::Moderate,
             validator_apart: ValidatorIndependence::default(),
             effort: RoleEffort::default(),
         }
@@ -339,16 +340,43 @@ impl Rules {
         Some(tier_rules.model.as_str()).filter(|model| *model != "default" && !is_implicit)
     }
 
-    /// Returns the tier that validates the work of `implementer`: `roles.validator`, or else the
-    /// strongest tier that satisfies `roles.validator_apart`. If none does, `roles.validator` is
-    /// used all the same; see [`Rules::has_independent_validator`].
+    /// Returns the tier that validates the work of `implementer`, at least
+    /// [`Tier::VALIDATOR_MINIMUM`].
+    ///
+    /// The candidates are `roles.validator` and then the other tiers, strongest first. The first one
+    /// of another provider that satisfies `roles.validator_apart` validates, or else the first one
+    /// that satisfies it. If none does, `roles.validator` is used all the same; see
+    /// [`Rules::has_independent_validator`].
     pub fn validator(&self, implementer: Tier) -> Tier {
-        let preferred = self.roles.validator;
-        let others = Tier::iter().rev();
-        std::iter::once(preferred)
-            .chain(others)
-            .find(|tier| self.is_independent(*tier, implementer))
-            .unwrap_or(preferred)
+        let candidates = self.validator_candidates();
+        let independent = |tier: &Tier| self.is_independent(*tier, implementer);
+        let of_another_provider =
+            |tier: &Tier| self.provider(*tier) != self.provider(implementer) && independent(tier);
+        candidates
+            .clone()
+            .find(of_another_provider)
+            .or_else(|| candidates.clone().find(independent))
+            .unwrap_or_else(|| self.preferred_validator())
+    }
+
+    /// Returns the tier of the second validator, which judges a critical finding of the first again:
+    /// of another provider or model where there is one.
+    pub fn second_validator(&self, first: Tier) -> Tier {
+        let candidates = self.validator_candidates();
+        candidates
+            .clone()
+            .find(|tier| self.provider(*tier) != self.provider(first))
+            .or_else(|| candidates.clone().find(|tier| self.model(*tier) != self.model(first)))
+            .unwrap_or(first)
+    }
+
+    fn preferred_validator(&self) -> Tier {
+        self.roles.validator.max(Tier::VALIDATOR_MINIMUM)
+    }
+
+    fn validator_candidates(&self) -> impl Iterator<Item = Tier> + Clone {
+        let others = Tier::iter().rev().filter(|tier| *tier >= Tier::VALIDATOR_MINIMUM);
+        std::iter::once(self.preferred_validator()).chain(others)
     }
 
     /// Returns true if some tier satisfies `roles.validator_apart` for work of `implementer`.

@@ -109,6 +109,10 @@ pub enum Job {
     Review {
         /// Commit to review.
         commit: CommitId,
+        /// Stored verdict of the first validator, if a second one has to confirm its critical
+        /// finding.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        unconfirmed: Option<Reference>,
     },
     /// Write the failure brief.
     Brief {

@@ -114,6 +114,8 @@ pub enum Outcome {
     },
     /// The agent reports completion with this commit.
     RunFinished(CommitId),
+    /// The agent says that the plan cannot work; its reasons are stored under this reference.
+    PlanWrong(Reference),
     /// Gates have run.
     Tested(GateCounts),
     /// Review is complete.
@@ -124,6 +126,9 @@ pub enum Outcome {
         #[serde(default)]
         fingerprint: Fingerprint,
     },
+    /// A validator alone reports a critical security issue; its verdict is stored under this
+    /// reference until another validator has judged the commit.
+    CriticalUnconfirmed(Reference),
     /// Failure brief for the next run is stored.
     Briefed(Reference),
     /// Opinion of a council member is stored.

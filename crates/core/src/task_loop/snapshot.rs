@@ -110,6 +110,9 @@ pub struct TaskLoop {
 
     /// Commit under review.
     pub commit: Option<CommitId>,
+    /// Stored verdict of a validator whose critical finding a second validator has to confirm.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unconfirmed: Option<Reference>,
     /// An agent has worked on the task, so there may be work to save.
     #[serde(rename = "touched")]
     pub has_work: bool,
@@ -230,7 +233,7 @@ impl TaskLoop {
         let opinion_count = self.opinions.len();
         match self.edition {
             Edition::November2026 => None,
-            Edition::Review2026 | Edition::Knowledge2026 => {
+            Edition::Review2026 | Edition::Knowledge2026 | Edition::Harness2026 => {
                 let member = u8::try_from(opinion_count)
                     .ok()
                     .filter(|_| opinion_count < rules.council.members.len());

@@ -90,6 +90,7 @@ pub fn begin(received: &TaskReceived, rules: &Rules) -> Step {
             brief: None,
             opinions: Vec::new(),
             commit: None,
+            unconfirmed: None,
             has_work: false,
             must_save_work: false,
             spend: Spend::default(),

@@ -42,6 +42,9 @@ pub fn allows(from: State, on: Trigger, to: State) -> bool {
         | (InProgress,       On::ApprovalVoided,   AwaitingApproval)
         | (Adjusting,        On::ApprovalVoided,   AwaitingApproval)
 
+        // The agent disputes the plan.
+        | (InProgress,       On::PlanWrong,        Planning)
+
         // Failures of the agent, which say nothing about the change.
         | (InProgress,       On::AgentFailed,     Validated)
         | (InProgress,       On::QuotaReached,     Validated)

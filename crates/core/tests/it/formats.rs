@@ -36,12 +36,18 @@ use tamma_core::version::FormatVersion;
 use tamma_core::{begin, step};
 
 use crate::world::{
-    World, commit, costing, failure, minute, note, passed, pin, plan, reason, red, text,
+    World, commit, costing, failing, failure, minute, note, passed, pin, plan, reason, red, text,
 };
 
 /// Fixture folders, oldest first.
-const VERSIONS: [&str; 5] =
-    ["2026-11", "2026-11-engines", "2026-11-review", "2026-11-knowledge", "2026-11-language"];
+const VERSIONS: [&str; 6] = [
+    "2026-11",
+    "2026-11-engines",
+    "2026-11-review",
+    "2026-11-knowledge",
+    "2026-11-language",
+    "2026-11-harness",
+];
 
 /// Complete history of one task.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
@@ -90,7 +96,7 @@ fn troubled() -> World {
     world.start().ask(Action::Pause).done(Outcome::Interrupted).ask(Action::Resume);
     world.start().done(failure(FailureKind::TimedOut)).start();
     world.done_with_usage(Some(costing(75)), Outcome::RunFinished(commit(4)));
-    world.done(red(1)).fail_gates(1).fail_gates(1);
+    world.done(red(1)).fail_gates(1).fail_gates(1).fail_gates(1);
     assert_eq!(world.it.state, State::CtoIntervention);
     world.walk(State::QualityReview).done(passed());
     world.ask(Action::RequestChanges { commit: commit(9), comments: note() });
@@ -167,10 +173,22 @@ fn asked() -> World {
 /// Task with circular fixes and a council with an absent member.
 fn counselled() -> World {
     let mut world = World::new();
-    world.fail_gates(1).fail_gates(2).fail_gates(1);
+    world.fail_gates(1).fail_gates(2).fail_gates(1).fail_gates(2);
     assert_eq!(world.it.state, State::CtoIntervention);
     world.done(Outcome::OpinionGiven(note())).done(failure(FailureKind::Crashed));
     world.done(failure(FailureKind::TimedOut)).done(Outcome::CouncilConcluded(note()));
+    world.walk(State::Completed);
+    world
+}
+
+/// Task with shrinking failures, a disputed plan, a refusal and a critical finding that a second
+/// validator judges.
+fn disputed() -> World {
+    let mut world = World::new().to(State::InProgress);
+    world.done(Outcome::PlanWrong(note())).walk(State::InProgress);
+    world.done(failure(FailureKind::Refused));
+    world.walk(State::Testing).done(failing(1, 3)).walk(State::Testing).done(failing(2, 1));
+    world.walk(State::QualityReview).done(Outcome::CriticalUnconfirmed(note()));
     world.walk(State::Completed);
     world
 }
@@ -186,6 +204,7 @@ fn folder(version: &str) -> PathBuf {
 #[case("cancelled", cancelled())]
 #[case("asked", asked())]
 #[case("counselled", counselled())]
+#[case("disputed", disputed())]
 fn histories_match_the_stored_fixtures(#[case] name: &str, #[case] world: World) {
     let history = History::play(world.received, world.rules, world.taken);
     let newest = folder(VERSIONS[VERSIONS.len() - 1]);
@@ -268,8 +287,8 @@ fn the_histories_cover_every_event_outcome_action_and_job() {
     let count = |prefix: &str| names.iter().filter(|name| name.starts_with(prefix)).count();
     // Add each new variant to one of the histories above, then raise these numbers.
     assert_eq!(count("what."), 5, "{names:#?}");
-    assert_eq!(count("outcome."), 19, "{names:#?}");
-    assert_eq!(count("failure."), 5, "{names:#?}");
+    assert_eq!(count("outcome."), 21, "{names:#?}");
+    assert_eq!(count("failure."), 6, "{names:#?}");
     assert_eq!(count("action."), 17, "{names:#?}");
     assert_eq!(count("command."), 5, "{names:#?}");
     assert_eq!(count("job."), 13, "{names:#?}");

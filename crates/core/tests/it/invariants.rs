@@ -38,7 +38,7 @@ use tamma_core::tier::Tier;
 use tamma_core::version::Edition;
 
 use crate::world::{
-    World, commit, failure, green, note, passed, person, pin, plan, reason, red, summary,
+    World, commit, failing, failure, green, note, passed, person, pin, plan, reason, red, summary,
 };
 
 /// Possible event, as numbers.
@@ -167,6 +167,7 @@ fn event(world: &World, happening: Happening, stormy: bool) -> TaskEvent {
                     until: world.now + TimeDelta::minutes(i64::from(detail) * 3),
                 },
                 3 if detail > 128 => FailureKind::OverBudget,
+                4 if detail > 128 => FailureKind::Refused,
                 _ => FailureKind::Crashed,
             });
             world.event(
@@ -240,6 +241,7 @@ fn ended_as(world: &World, kind: JobKind, detail: u8) -> Outcome {
             blockers: u16::from(detail > 235),
             warnings: u16::from(detail.is_multiple_of(3)),
         },
+        JobKind::Implement if detail % 16 == 5 => Outcome::PlanWrong(note()),
         JobKind::Implement => Outcome::RunFinished(commit(detail)),
         JobKind::Test if detail.is_multiple_of(2) => green(),
         JobKind::Test if detail % 16 == 1 => {
@@ -249,12 +251,16 @@ fn ended_as(world: &World, kind: JobKind, detail: u8) -> Outcome {
             gates.security_critical = true;
             Outcome::Tested(gates)
         }
-        // Mostly the same failure, sometimes a new one.
+        // Fewer and fewer failing tests, or mostly the same failure, and sometimes a new one.
+        JobKind::Test if detail % 16 == 7 => failing(detail, u32::from(255 - detail)),
         JobKind::Test => red(if detail < 200 { 1 } else { detail }),
         JobKind::Review if detail.is_multiple_of(4) => Outcome::Reviewed {
             summary: summary(false),
             fingerprint: tamma_core::review::Fingerprint::default(),
         },
+        JobKind::Review if detail % 16 == 5 && world.it.unconfirmed.is_none() => {
+            Outcome::CriticalUnconfirmed(note())
+        }
         JobKind::Review => passed(),
         JobKind::Brief => Outcome::Briefed(note()),
         JobKind::Convene => match world.it.current_seat(&world.rules) {

@@ -13,7 +13,7 @@ use tamma_core::ids::{
     CommitId, Digest, Name, PlanHash, PolicyVersion, ProjectId, Reason, Reference, TaskId,
 };
 use tamma_core::plan::PlanSummary;
-use tamma_core::review::{Fingerprint, GateCounts, ReviewSummary};
+use tamma_core::review::{FailureCount, Fingerprint, GateCounts, ReviewSummary};
 use tamma_core::rules::Rules;
 use tamma_core::task::Priority;
 use tamma_core::task_loop::{
@@ -75,6 +75,13 @@ pub(crate) fn red(variant: u8) -> Outcome {
     let digest = Some(Digest::of(&[variant]));
     let fingerprint = Fingerprint { files: digest, tests: digest, error: digest, diff: digest };
     Outcome::Tested(GateCounts { failed: 1, fingerprint, ..GateCounts::default() })
+}
+
+/// Failed gates with a number of failing tests.
+pub(crate) fn failing(variant: u8, tests: u32) -> Outcome {
+    let Outcome::Tested(gates) = red(variant) else { panic!("gates") };
+    let failing = Some(FailureCount { tests, errors: 0 });
+    Outcome::Tested(GateCounts { failing, ..gates })
 }
 
 pub(crate) fn failure(kind: FailureKind) -> Outcome {

@@ -2,7 +2,8 @@
 //!
 //! Only this module depends on the protocol's library. Messages from the agent are kept as raw JSON
 //! and parsed leniently, because the library drops unknown updates and fails on unknown stop
-//! reasons. The agent's stop reason is only a claim; timeouts and the gateway override it.
+//! reasons. The agent's stop reason is only a claim; timeouts and the gateway override it, and
+//! `turn_end` decides what it means.
 
 mod permission_request;
 mod session_option;
@@ -34,6 +35,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::session_option::SessionOption;
 pub(super) use self::session_tracker::SessionTracker;
+use super::turn_end::{FinishedTurn, NextTurn, TurnPolicy};
 use super::{AgentObserver, AgentUpdate, RunEnd, RunRequest};
 use crate::agent_tools::{self, AgentQuestion, AgentTools};
 use crate::gateway::{CallFailure, GatewayStop, RunEndpoint};
@@ -144,7 +146,10 @@ impl SessionContext {
                 *submission == Submission::NotRequired
                     || matches!(submission, Submission::Invalid { .. })
             }
-            RunEnd::Crashed { .. } | RunEnd::Unavailable { .. } | RunEnd::Quota { .. } => true,
+            RunEnd::Crashed { .. }
+            | RunEnd::Unavailable { .. }
+            | RunEnd::Quota { .. }
+            | RunEnd::Refused { .. } => true,
             _ => false,
         };
         let Some(endpoint) = self.endpoint.as_ref().filter(|_| is_agent_claim) else {
@@ -381,42 +386,40 @@ impl AcpSession {
         self.request(method, &params).await.map(drop)
     }
 
-    /// Prompts the agent, and prompts again while its submission is invalid.
+    /// Prompts the agent, and prompts again as long as its [`TurnPolicy`] says so.
     async fn run_turns(&self, session: &SessionId) -> Result<RunEnd, Error> {
         let SessionContext { request, tracker, tools, observer, .. } = &self.ctx;
         let mode = request.mode;
         // A resumed session has the rest already.
         let resumed = tracker.lock().resumed;
         let text = request.resume_prompt.as_ref().filter(|_| resumed).unwrap_or(&request.prompt);
-        let mut prompt = match submission::instructions(mode) {
-            Some(instructions) => format!("{text}\n\n{instructions}"),
-            None => text.clone(),
-        };
-        let mut retries_left = request.timeouts.submission_retries;
+        let mut policy = TurnPolicy::new(mode, request.timeouts.submission_retries);
+        let mut prompt = format!("{text}\n\n{}", submission::instructions(mode));
         loop {
-            let stop = self.run_turn(session, prompt).await?;
-            let text = std::mem::take(&mut tracker.lock().text);
+            let stop_reason = self.run_turn(session, prompt).await?;
+            let message = std::mem::take(&mut tracker.lock().text);
             let submitted = tools
                 .submission()
-                .map_or_else(|| submission::parse_message(mode, &text, &request.facts), Ok);
-            let submission = match submitted {
-                Ok(submission) => submission,
-                // Asking again is useless if the model cannot respond.
-                Err(errors)
-                    if retries_left == 0
-                        || tracker.lock().cancelled
-                        || self.has_model_failure() =>
-                {
-                    Submission::Invalid { errors, message: text }
+                .map_or_else(|| submission::parse_message(mode, &message, &request.facts), Ok);
+            let can_continue =
+                !tracker.lock().cancelled && !tools.has_question() && !self.has_model_failure();
+            let turn = FinishedTurn { stop_reason, submitted, message, can_continue };
+            prompt = match policy.next(turn) {
+                NextTurn::End(end) => {
+                    if let RunEnd::Finished { submission: Submission::Result(result), .. } = &end {
+                        observer(AgentUpdate::ResultSubmitted(result.clone()));
+                    }
+                    return Ok(end);
                 }
-                Err(errors) => {
-                    retries_left -= 1;
-                    prompt = submission::retry_prompt(mode, &errors);
+                NextTurn::Correct { prompt, errors } => {
                     observer(AgentUpdate::SubmissionRejected(errors));
-                    continue;
+                    prompt
+                }
+                NextTurn::Continue { prompt, reason } => {
+                    observer(AgentUpdate::PromptedAgain(reason));
+                    prompt
                 }
             };
-            return Ok(RunEnd::Finished { stop_reason: stop, submission });
         }
     }
 

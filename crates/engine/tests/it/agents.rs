@@ -155,8 +155,8 @@ async fn submission_is_retried_twice() {
 #[tokio::test]
 async fn valid_verdict_is_returned() {
     let fixture = Fixture::create().await;
-    let verdict = json!({ "criteria": { "it greets": { "unmet": { "why": "it is silent" } } } });
-    let script = Script::new([AgentStep::Submit(verdict)]);
+    let entry = json!({ "id": "C1", "verdict": "unmet", "evidence": "it is silent" });
+    let script = Script::new([AgentStep::Submit(json!({ "criteria": [entry] }))]);
     let (report, _) = fixture
         .run_agent(&script, &fixture.run_request(&fixture.project(), RunMode::Validate))
         .await;
@@ -164,7 +164,7 @@ async fn valid_verdict_is_returned() {
         panic!("{:?}", report.end)
     };
     let unmet = CriterionJudgement::Unmet { reason: "it is silent".to_owned() };
-    assert_eq!(verdict.criteria, [("it greets".to_owned(), unmet)].into());
+    assert_eq!(verdict.criteria, [("C1".to_owned(), unmet)].into());
 }
 
 #[tokio::test]

@@ -157,6 +157,7 @@ impl Fixture {
             search: empty_search(),
             facts: SubmissionFacts {
                 path_exists: Arc::new(|path| path == "names.txt"),
+                criteria: vec!["C1".to_owned()],
                 ..SubmissionFacts::default()
             },
             effort: None,

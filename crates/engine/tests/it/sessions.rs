@@ -7,6 +7,7 @@ use tamma_core::budget::{Spend, SpendLimit};
 use tamma_core::cost::{Cost, Tokens};
 use tamma_core::failure::FailureKind;
 use tamma_core::rules::SessionModes;
+use tamma_core::run_result::{RunResult, RunStatus};
 use tamma_engine::agent::{
     AgentUpdate, CodingAgent, PlanEntry, RunEnd, RunMode, RunReport, RunRequest,
 };
@@ -237,7 +238,9 @@ async fn agent_without_a_submission_is_asked_again() {
         AgentStep::End { tokens: None },
         AgentStep::Tool {
             name: "submit_verdict".to_owned(),
-            args: json!({ "criteria": { "a": { "met": { "evidence": "b", "file": "c" } } } }),
+            args: json!({
+                "criteria": [{ "id": "C1", "verdict": "met", "evidence": "b", "file": "c" }],
+            }),
         },
     ]);
     let mut request = fixture.run_request(&fixture.project(), RunMode::Validate);
@@ -474,4 +477,73 @@ async fn ended_runs_and_foreign_tokens_are_refused() {
     assert_eq!(report.unwrap().end, RunEnd::Cancelled);
     let refused = ping_tools(&url, &token).await;
     assert!(refused.starts_with("HTTP/1.1 4"), "{refused}");
+}
+
+#[tokio::test]
+async fn result_of_an_implementing_run_is_returned_and_reported() {
+    let fixture = Fixture::create().await;
+    let args = json!({
+        "status": "plan_wrong",
+        "summary": "src/a.rs does not exist.",
+        "unverified": ["nothing was run"],
+    });
+    let empty = json!({ "status": "done", "summary": " " });
+    let call = |args| AgentStep::Tool { name: "submit_result".to_owned(), args };
+    let script = Script::new([call(empty), call(args)]);
+    let mut request = fixture.run_request(&fixture.project(), RunMode::Implement);
+    request.access = Some(fixture.access(None).await);
+    let (report, updates) = run(&fixture, &fixture.agent(&script), &request).await;
+    let result = RunResult {
+        status: RunStatus::PlanWrong,
+        summary: "src/a.rs does not exist.".to_owned(),
+        deviations: Vec::new(),
+        unverified: vec!["nothing was run".to_owned()],
+    };
+    assert_eq!(report.end, finished(Submission::Result(result.clone())));
+    assert!(messages(&updates).contains("`summary` is empty"), "the model can correct it");
+    assert!(updates.contains(&AgentUpdate::ResultSubmitted(result)));
+    assert!(!updates.iter().any(|update| matches!(update, AgentUpdate::PromptedAgain(_))));
+}
+
+#[tokio::test]
+async fn implementer_without_a_result_is_asked_once_more() {
+    let fixture = Fixture::create().await;
+    let result = json!({ "status": "done", "summary": "It greets." });
+    let end = || AgentStep::End { tokens: None };
+    for (script, submitted) in [
+        (Script::new([end(), AgentStep::Submit(result.clone())]), true),
+        (Script::new([end(), end(), AgentStep::Submit(result)]), false),
+    ] {
+        let request = fixture.run_request(&fixture.project(), RunMode::Implement);
+        let (report, updates) = run(&fixture, &fixture.agent(&script), &request).await;
+        let RunEnd::Finished { submission, .. } = report.end else { panic!("{:?}", report.end) };
+        assert_eq!(matches!(submission, Submission::Result(_)), submitted, "{submission:?}");
+        let asked = |update: &&AgentUpdate| matches!(update, AgentUpdate::PromptedAgain(_));
+        assert_eq!(updates.iter().filter(asked).count(), 1);
+    }
+}
+
+#[tokio::test]
+async fn every_stop_reason_is_acted_on() {
+    let fixture = Fixture::create().await;
+    let stop = |reason: &str| AgentStep::Stop(reason.to_owned());
+    let request = fixture.run_request(&fixture.project(), RunMode::Implement);
+    for reason in ["max_tokens", "max_turn_requests", "cancelled"] {
+        let script = Script::new([stop(reason), stop(reason), stop(reason)]);
+        let (report, _) = run(&fixture, &fixture.agent(&script), &request).await;
+        let RunEnd::Crashed { reason: cause } = report.end else {
+            panic!("{reason}: {:?}", report.end)
+        };
+        assert!(cause.contains("after 2 continuations"), "{cause}");
+        let result = json!({ "status": "done", "summary": "It greets." });
+        let script = Script::new([stop(reason), AgentStep::Submit(result)]);
+        let (report, _) = run(&fixture, &fixture.agent(&script), &request).await;
+        assert!(matches!(report.end, RunEnd::Finished { .. }), "{:?}", report.end);
+    }
+    let script =
+        Script::new([AgentStep::Say("I cannot help with that.".to_owned()), stop("refusal")]);
+    let (report, _) = run(&fixture, &fixture.agent(&script), &request).await;
+    let failure = report.end.failure(&"a-provider".parse().unwrap()).expect("a failure");
+    assert_eq!(failure.kind, FailureKind::Refused);
+    assert!(failure.reason.to_string().contains("I cannot help with that."));
 }

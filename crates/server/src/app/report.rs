@@ -6,6 +6,8 @@ use tamma_core::budget::Spend;
 use tamma_core::history::HistoryEntry;
 use tamma_core::ids::TaskId;
 use tamma_core::report::{self, ReportSources, RunSummary};
+use tamma_core::run_result::RunResult;
+use tamma_flow::activities::JobResult;
 use tamma_store::RunEnd;
 
 use super::{App, Error};
@@ -33,7 +35,13 @@ impl App {
         let checks = self.store.checks(id).await?;
         let checks: Vec<_> =
             checks.into_iter().map(|check| (check.iteration, check.record)).collect();
-        let runs: Vec<_> = self.store.runs(id).await?.into_iter().map(report_run).collect();
+        let results: Vec<(u32, JobResult)> = self.store.job_results(id).await?;
+        let claims: BTreeMap<u32, RunResult> = results
+            .into_iter()
+            .filter_map(|(job_number, result)| Some((job_number, result.claims()?.clone())))
+            .collect();
+        let runs = self.store.runs(id).await?;
+        let runs: Vec<_> = runs.into_iter().map(|run| report_run(run, &claims)).collect();
         let spend: Spend = task_loop.spend;
         let sources = ReportSources {
             task: id,
@@ -69,7 +77,7 @@ impl App {
     }
 }
 
-fn report_run(run: tamma_store::RunRecord) -> RunSummary {
+fn report_run(run: tamma_store::RunRecord, claims: &BTreeMap<u32, RunResult>) -> RunSummary {
     RunSummary {
         job_number: run.number.job_number,
         mode: run.mode,
@@ -77,5 +85,7 @@ fn report_run(run: tamma_store::RunRecord) -> RunSummary {
         finished: run.end == Some(RunEnd::Finished),
         tier: run.tier,
         usage: run.usage,
+        // A job has one result, which its last attempt has submitted.
+        claims: claims.get(&run.number.job_number).cloned(),
     }
 }

@@ -38,6 +38,7 @@ async fn every_page_has_security_headers_and_escapes_hostile_text() {
             verdict: tamma_core::review::evaluate(tamma_core::review::ReviewInputs::default()),
             diff: Some(server.store.save_text(&patch).await.expect("stored")),
             validator: None,
+            second: None,
         });
     server.store.save_check(task, 7, 1, &record).await.expect("stored");
 

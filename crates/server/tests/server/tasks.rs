@@ -227,6 +227,7 @@ async fn a_change_is_returned_once_it_has_a_review() {
             verdict: tamma_core::review::evaluate(tamma_core::review::ReviewInputs::default()),
             diff: Some(server.store.save_text(patch).await.expect("stored")),
             validator: None,
+            second: None,
         });
     server.store.save_check(TaskId(id), 7, 1, &record).await.expect("stored");
     let (status, change) = server.get(&path).await;

@@ -263,6 +263,7 @@ fn is_failure(entry: &HistoryEntry) -> bool {
     matches!(
         entry.name,
         N::SmPlanInvalid
+            | N::SmPlanDisputed
             | N::SmImplementationFailed
             | N::SmGatesFailed
             | N::SmReviewFailed

@@ -369,6 +369,11 @@ impl AgentTurn<'_> {
             AgentStep::Fail { code, message, data } => {
                 return Err(Error::new(code, message).data(data.unwrap_or_default()));
             }
+            AgentStep::Stop(reason) => {
+                let reason: StopReason = serde_json::from_value(Value::String(reason))
+                    .map_err(Error::into_internal_error)?;
+                return Ok(Some(PromptResponse::new(reason)));
+            }
             AgentStep::End { tokens } => {
                 let usage = tokens.map(|tokens| {
                     Usage::new(tokens.total(), tokens.input, tokens.output)

@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use tamma_core::escalation::EscalationDecision;
 use tamma_core::history::{EntryData, EntryName};
 use tamma_core::ids::CommitId;
+use tamma_core::run_result::RunResult;
 use tamma_core::tier::Tier;
 use tamma_engine::agent::RunMode;
 use tamma_flow::activities::JobResult;
@@ -36,6 +37,8 @@ pub(super) struct JudgedAttempt {
     pub(super) failures: BTreeSet<String>,
     /// Report of Tamma's checks.
     pub(super) report: Option<String>,
+    /// Unverified claims of the agent.
+    pub(super) claims: Option<RunResult>,
     /// Decision made after the attempt.
     pub(super) decision: Option<EscalationDecision>,
     /// Closing words of its agent, which nobody has verified.
@@ -61,6 +64,7 @@ pub(super) async fn load_attempts(
                 outcome: ending.unwrap_or_else(|| "not judged".to_owned()),
                 failures: BTreeSet::new(),
                 report: None,
+                claims: None,
                 decision: None,
                 summary: None,
             },
@@ -90,6 +94,15 @@ pub(super) async fn load_attempts(
     }
     let results: Vec<(u32, JobResult)> = services.store.job_results(task).await?;
     for (job_number, result) in results.into_iter().rev() {
+        if let Some(claims) = result.claims() {
+            // A run that was blocked has the number of the attempt that continues it, whose claims
+            // replace its own.
+            let number = finished.range(..job_number).count() + 1;
+            let number = u16::try_from(number).unwrap_or(u16::MAX);
+            if let Some(attempt) = attempts.get_mut(&number) {
+                attempt.claims = Some(claims.clone());
+            }
+        }
         let Some(report) = result.report() else { continue };
         let checked = checks.iter().find(|check| check.job_number == job_number);
         // Without a stored check, the report belongs to the run before it.
@@ -204,6 +217,7 @@ mod tests {
             outcome: "gates failed".to_owned(),
             failures: failures.iter().map(|failure| (*failure).to_owned()).collect(),
             report: None,
+            claims: None,
             decision: None,
             summary: None,
         }

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 use tamma_core::escalation::EscalationDecision;
 use tamma_core::ids::Reference;
+use tamma_core::run_result::RunResult;
 use tamma_core::task_loop::Outcome;
 use tamma_flow::activities::JobResult;
 
@@ -82,7 +83,7 @@ fn brief_values(
         "outcome": last.map_or("not judged", |attempt| attempt.outcome.as_str()),
         "decision": decision.map(ToString::to_string),
         "committed": last.is_some_and(|attempt| attempt.commit.is_some()),
-        "last": last.and_then(|it| it.summary.as_ref()).map(|text| json!({ "summary": text })),
+        "last": last.and_then(last_words),
         "note": note.map(|note| truncate_middle(note.trim(), MAX_COMMENT_BYTES)),
         "first": attempts.len() < 2,
         "planner": false,
@@ -94,11 +95,20 @@ fn brief_values(
     })
 }
 
+/// Returns the unverified words of an agent: its submitted result, or else its last message.
+fn last_words(attempt: &JudgedAttempt) -> Option<String> {
+    let claims = attempt.claims.as_ref().map(RunResult::to_markdown);
+    claims.map(|text| text.trim_end().to_owned()).or_else(|| {
+        attempt.summary.as_ref().map(|text| format!("The agent says (unverified): {text}"))
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::prompts::PromptSet;
     use tamma_core::escalation::{EscalationAction, EscalationReason};
+    use tamma_core::run_result::RunStatus;
     use tamma_core::tier::Tier;
 
     fn attempt(number: u16, failure: &str, report: &str) -> JudgedAttempt {
@@ -109,6 +119,7 @@ mod tests {
             outcome: "gates failed".to_owned(),
             failures: [failure.to_owned()].into(),
             report: Some(report.to_owned()),
+            claims: None,
             decision: None,
             summary: None,
         }
@@ -143,7 +154,7 @@ mod tests {
             "Attempt 2 of at most 10, simple tier, failed: gates failed.\n",
             "Tamma decided to retry the same plan in the moderate tier: attempts remain.\n",
             "already committed: `git diff 1a2b3c HEAD` shows it",
-            "The last run said (unverified): I fixed a.\n",
+            "The agent says (unverified): I fixed a.\n",
             "## Comments from people or hooks\n\nMind the tests.\n",
             "Still failing:\n\n- tests: c (also in attempts 1)\n",
             "\nNew:\n\n- tests: b\n",
@@ -160,7 +171,7 @@ mod tests {
     fn a_first_failure_has_nothing_new_or_fixed() {
         let text = brief(None, None, &[attempt(1, "tests: a", "## `tests` failed")]);
         assert!(text.contains("\nFailing:\n\n- tests: a\n"), "{text}");
-        for part in ["Still failing", "Fixed", "committed", "The last run said", "Earlier"] {
+        for part in ["Still failing", "Fixed", "committed", "The agent says", "Earlier"] {
             assert!(!text.contains(part), "{part}\n{text}");
         }
     }
@@ -172,6 +183,21 @@ mod tests {
         values["most"] = json!(10);
         let text = PromptSet::default().render(Prompt::Brief, values).expect("rendered").text;
         assert!(text.contains("it failed") && !text.contains("Before editing"), "{text}");
+    }
+
+    #[test]
+    fn claims_of_the_last_run_are_marked_as_unverified() {
+        let claims = RunResult {
+            status: RunStatus::Done,
+            summary: "All tests pass.".to_owned(),
+            deviations: Vec::new(),
+            unverified: vec!["The slow tests.".to_owned()],
+        };
+        let attempts =
+            [JudgedAttempt { claims: Some(claims), ..attempt(1, "tests: a", "## `tests` failed") }];
+        let text = brief(None, None, &attempts);
+        assert!(text.contains("The agent says (unverified): All tests pass."), "{text}");
+        assert!(text.contains("Not verified:\n\n- The slow tests.\n"), "{text}");
     }
 
     #[test]

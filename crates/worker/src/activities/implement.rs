@@ -1,26 +1,30 @@
 //! `implement` activity: runs an agent in the task's worktree and commits the result.
 //!
 //! The commit is made only after the agent has exited, so a commit for this job number means that
-//! an earlier attempt finished. Temporal retries the activity; nothing is retried here.
+//! an earlier attempt finished. Temporal retries the activity; nothing is retried here. An agent that
+//! says it is done is not believed: gates and the review judge the commit.
 
 use std::time::Duration;
 
 use serde_json::json;
 use tamma_core::escalation::{EscalationAction, EscalationDecision};
+use tamma_core::run_result::{RunResult, RunStatus};
 use tamma_core::task_loop::{Outcome, RunSpec};
 use tamma_engine::agent::{RunEnd, RunMode};
-use tamma_engine::submission::SubmissionFacts;
+use tamma_engine::submission::{Submission, SubmissionFacts};
 use tamma_engine::worktree::{Author, Worktree};
 use tamma_flow::RunStarted;
 use tamma_flow::activities::JobResult;
 use tokio_util::sync::CancellationToken;
 
 use super::brief::failure_brief;
+use crate::answered_questions::format_question;
 use crate::clock::now;
 use crate::error::Error;
 use crate::job_context::JobContext;
 use crate::project_context::ProjectContext;
 use crate::prompts::{Prompt, budget_text, criteria_data, plan_data, task_facts};
+use crate::retry::retry_until_stopped;
 use crate::runs::{AgentRun, Assignment, agent_for};
 use crate::services::Services;
 
@@ -91,15 +95,48 @@ pub(super) async fn implement(
         Ok(run) => run,
     };
     ctx.fault_point("agent ended")?;
+    let claims = match &run.report.end {
+        RunEnd::Finished { submission: Submission::Result(result), .. } => Some(result.clone()),
+        _ => None,
+    };
+    if let Some(result) = claims.as_ref().filter(|result| result.status != RunStatus::Done) {
+        save_checkpoint(&worktree).await?;
+        let outcome = unfinished_outcome(services, ctx, result).await?;
+        return Ok(JobResult::finished(outcome).with_usage(run.report.usage).with_claims(claims));
+    }
     if matches!(run.report.end, RunEnd::Finished { .. }) {
         let message = format!("{}\n\n{}", ctx.task.title, plan.summary);
         let commit = worktree.commit_all(job_number, &message, &author()).await?;
         ctx.fault_point("committed")?;
         let outcome = Outcome::RunFinished(commit);
-        return Ok(JobResult::finished(outcome).with_usage(run.report.usage));
+        return Ok(JobResult::finished(outcome).with_usage(run.report.usage).with_claims(claims));
     }
     save_checkpoint(&worktree).await?;
     services.agents.handle_unfinished(ctx, run).await
+}
+
+/// Returns the outcome of a run whose agent stopped before the plan was carried out: a question to a
+/// person, or a plan that goes back to the planner.
+async fn unfinished_outcome(
+    services: &Services,
+    ctx: &JobContext,
+    result: &RunResult,
+) -> Result<Outcome, Error> {
+    let text = match result.status {
+        RunStatus::Blocked => {
+            let text = format!("The agent is blocked.\n\n{}", result.to_markdown());
+            format_question(&text, &[], &[])
+        }
+        RunStatus::PlanWrong | RunStatus::Done => {
+            format!("The implementing agent disputes the plan.\n\n{}", result.to_markdown())
+        }
+    };
+    let save = || services.store.save_text(&text);
+    let text = retry_until_stopped(&ctx.stop, save).await?;
+    Ok(match result.status {
+        RunStatus::Blocked => Outcome::QuestionAsked { question: text, default_answer: None },
+        RunStatus::PlanWrong | RunStatus::Done => Outcome::PlanWrong(text),
+    })
 }
 
 async fn run_with_checkpoints(

@@ -2,23 +2,26 @@
 //!
 //! It checks added lines for forbidden patterns, compares files with the plan, and asks a validator
 //! with read-only access about the acceptance criteria. Claims of the agent do not count, and
-//! evidence of the validator is verified.
+//! evidence of the validator is verified. A critical finding of the validator alone halts the task
+//! only if a second validator confirms it in a job of its own.
 
 mod report;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tamma_core::cost::{Cost, Tokens, Usage, Usd};
-use tamma_core::ids::CommitId;
+use tamma_core::ids::{CommitId, Reference};
 use tamma_core::issue::{Issue, IssueCategory, IssueSeverity};
 use tamma_core::knowledge;
 use tamma_core::plan::{FileAction, Plan};
 use tamma_core::review::evidence::{self, EvidenceIndex};
 use tamma_core::review::patterns::{self, ReviewPatterns};
-use tamma_core::review::record::{CheckRecord, GatesCheck, ReviewCheck, Validator};
+use tamma_core::review::record::{CheckRecord, GatesCheck, ReviewCheck, SecondReview, Validator};
 use tamma_core::review::{
-    Criterion, Fingerprint, ReviewInputs, conformance, evaluate, judge_criteria,
+    Criterion, Fingerprint, ReviewInputs, confirm_critical_issues, conformance, evaluate,
+    has_security_critical, judge_criteria, weigh_validator_issues,
 };
 use tamma_core::task_loop::Outcome;
 use tamma_engine::agent::{RunEnd, RunMode};
@@ -35,7 +38,7 @@ use crate::job_context::JobContext;
 use crate::project_context::ProjectContext;
 use crate::prompts::{Prompt, criteria_data, plan_data, task_facts};
 use crate::retry::retry_until_stopped;
-use crate::runs::AgentRun;
+use crate::runs::{AgentRun, AgentSlot};
 use crate::services::Services;
 
 /// Maximum length of the diff in the validator's prompt, in bytes.
@@ -62,6 +65,7 @@ pub(super) async fn review(
     services: &Services,
     ctx: &JobContext,
     commit: CommitId,
+    unconfirmed: Option<&Reference>,
 ) -> Result<JobResult, Error> {
     let project = services.repositories.project(ctx).await?;
     let worktree = services.repositories.worktree(ctx, &project).await?;
@@ -84,26 +88,44 @@ pub(super) async fn review(
     };
     // Without a validator the cost is known to be zero.
     let mut usage = Some(Usage { tokens: Tokens::default(), cost: Cost::Known(Usd::ZERO) });
-    let mut validator_verdict = ValidatorVerdict::default();
-    let mut validator = None;
+    let (mut first, mut second) = (None, None);
     // A change that cannot pass needs no validator.
     let criteria = plan.criteria_of(&ctx.task);
     if !criteria.is_empty() && evaluate(inputs.clone()).passed {
-        let (identity, run) = validate(services, &change, &project, &plan).await?;
+        let earlier = match unconfirmed {
+            Some(stored) => Some(load_opinion(services, stored).await?),
+            None => None,
+        };
+        let validation = validate(services, &change, &project, &plan, earlier.as_ref()).await?;
         ctx.fault_point("agent ended")?;
-        (usage, validator) = (run.report.usage, Some(identity));
-        match run.report.end {
-            RunEnd::Finished { submission: Submission::Verdict(verdict), .. } => {
-                validator_verdict = verdict;
-            }
-            // Without a valid verdict, no criterion is met.
-            RunEnd::Finished { .. } => {}
+        let (identity, run) = validation;
+        usage = run.report.usage;
+        let verdict = match run.report.end {
+            RunEnd::Finished { submission: Submission::Verdict(verdict), .. } => verdict,
+            // Without a valid verdict, no criterion is met and no finding is confirmed.
+            RunEnd::Finished { .. } => ValidatorVerdict::default(),
             _ => return services.agents.handle_unfinished(ctx, run).await,
+        };
+        let opinion = ValidatorOpinion::new(identity, verdict);
+        match earlier {
+            Some(earlier) => {
+                let (confirmed, review) = earlier.confirm_with(opinion);
+                (first, second) = (Some(confirmed), Some(review));
+            }
+            None if has_security_critical(&opinion.verdict.issues) => {
+                let stored = save_opinion(services, ctx, &opinion).await?;
+                let outcome = Outcome::CriticalUnconfirmed(stored);
+                return Ok(JobResult::finished(outcome).with_usage(usage));
+            }
+            None => first = Some(opinion),
         }
     }
-    inputs.criteria =
-        change.verify_evidence(judge_criteria(criteria, &validator_verdict.criteria)).await?;
-    inputs.issues.extend(validator_verdict.issues);
+    let (validator, verdict) = match first {
+        Some(opinion) => (Some(opinion.validator), opinion.verdict),
+        None => (None, ValidatorVerdict::default()),
+    };
+    inputs.criteria = change.verify_evidence(judge_criteria(criteria, &verdict.criteria)).await?;
+    inputs.issues.extend(verdict.issues);
     let verdict = evaluate(inputs);
     let summary = verdict.summarize();
     let (mut fingerprint, mut report) = (Fingerprint::default(), None);
@@ -113,9 +135,9 @@ pub(super) async fn review(
         fingerprint = Fingerprint::from_attempt(files, [], &text, &change.diff);
         report = Some(text);
     }
-    save_review(services, &change, verdict, validator).await?;
+    save_review(services, &change, verdict, (validator, second)).await?;
     let outcome = Outcome::Reviewed { summary, fingerprint };
-    Ok(JobResult::Finished { outcome, usage, report })
+    Ok(JobResult::finished(outcome).with_usage(usage).with_report(report))
 }
 
 /// Loads the gate results of a commit, if gates ran.
@@ -146,6 +168,7 @@ async fn find_issues(
         message: message.to_owned(),
         file: None,
         line: None,
+        scenario: None,
     };
     if change.touched.is_empty() {
         issues.push(error_issue("the run changed nothing"));
@@ -178,6 +201,7 @@ async fn permission_issues(
         message: format!("change not allowed: {}", violation.reason),
         file: Some(violation.path),
         line: None,
+        scenario: None,
     };
     Ok(rules.check_diff(touched).into_iter().map(issue).collect())
 }
@@ -201,24 +225,73 @@ async fn knowledge_issues(
     Ok(issues)
 }
 
-/// Runs a validator, and returns its identity with the run.
+/// Runs a validator, and returns its identity with the run. The second validator of a commit gets
+/// the critical findings of the first, and has a home directory of its own.
 async fn validate(
     services: &Services,
     change: &ChangeUnderReview<'_>,
     project: &ProjectContext,
     plan: &Plan,
+    first: Option<&ValidatorOpinion>,
 ) -> Result<(Validator, AgentRun), Error> {
     let ChangeUnderReview { ctx, worktree, .. } = change;
-    let tier = ctx.rules.validator(ctx.task_loop.tier);
+    let tier = match first {
+        Some(first) => ctx.rules.second_validator(first.validator.tier),
+        None => ctx.rules.validator(ctx.task_loop.tier),
+    };
     let (agent, _) = crate::runs::agent_for(project, &tier.into())?;
     let model = project.rules.model(tier).map(str::to_owned);
     let values = task_facts(ctx, None, change.prompt_values(plan));
-    let prompt = services.prompts(ctx).await?.render(Prompt::Validate, values)?;
+    let mut prompt = services.prompts(ctx).await?.render(Prompt::Validate, values)?;
+    let mut slot = AgentSlot::from(tier);
+    if let Some(first) = first {
+        prompt.text.push_str(&report::second_review_request(&first.verdict.issues));
+        slot.home = Some(format!("{agent}-second-review"));
+    }
     let run = services
         .agents
-        .run_read_only(ctx, project, worktree, tier, RunMode::Validate, prompt)
+        .run_read_only(ctx, project, worktree, slot, RunMode::Validate, prompt)
         .await?;
     Ok((Validator { tier, agent: agent.to_string(), model }, run))
+}
+
+/// Verdict of one validator, as stored until a second one has judged the commit.
+#[derive(Serialize, Deserialize)]
+struct ValidatorOpinion {
+    validator: Validator,
+    verdict: ValidatorVerdict,
+}
+
+impl ValidatorOpinion {
+    /// Creates an opinion. Blocking issues without a scenario count as warnings.
+    fn new(validator: Validator, mut verdict: ValidatorVerdict) -> Self {
+        verdict.issues = weigh_validator_issues(verdict.issues);
+        Self { validator, verdict }
+    }
+
+    /// Combines this opinion with that of a second validator. Only the confirmation counts.
+    fn confirm_with(mut self, second: Self) -> (Self, SecondReview) {
+        let issues = second.verdict.issues;
+        self.verdict.issues = confirm_critical_issues(self.verdict.issues, &issues);
+        let confirmed = has_security_critical(&self.verdict.issues);
+        (self, SecondReview { validator: second.validator, confirmed, issues })
+    }
+}
+
+async fn save_opinion(
+    services: &Services,
+    ctx: &JobContext,
+    opinion: &ValidatorOpinion,
+) -> Result<Reference, Error> {
+    let text =
+        serde_json::to_string(opinion).map_err(|error| Error::Internal(error.to_string()))?;
+    let save = || services.store.save_text(&text);
+    retry_until_stopped(&ctx.stop, save).await
+}
+
+async fn load_opinion(services: &Services, stored: &Reference) -> Result<ValidatorOpinion, Error> {
+    let text = services.store.text(stored).await?;
+    serde_json::from_str(&text).map_err(|error| Error::Internal(error.to_string()))
 }
 
 /// Stores the review with a redacted diff.
@@ -226,7 +299,7 @@ async fn save_review(
     services: &Services,
     change: &ChangeUnderReview<'_>,
     verdict: tamma_core::review::ReviewVerdict,
-    validator: Option<Validator>,
+    (validator, second): (Option<Validator>, Option<SecondReview>),
 ) -> Result<(), Error> {
     let ctx = change.ctx;
     let diff = patterns::mask_secret_lines(truncate(&change.diff, MAX_SAVED_DIFF));
@@ -236,6 +309,7 @@ async fn save_review(
         verdict,
         diff: Some(diff),
         validator,
+        second,
     });
     let (task, job_number) = (ctx.task.id, ctx.request.job_number);
     let iteration = ctx.task_loop.iterations;

@@ -6,7 +6,7 @@ use tamma_core::gate::{GateKind, GateStatus};
 use tamma_core::ids::CommitId;
 use tamma_core::level::RiskLevel;
 use tamma_core::review::record::{CheckRecord, GateRecord, GatesCheck};
-use tamma_core::review::{Fingerprint, GateCounts};
+use tamma_core::review::{FailureCount, Fingerprint, GateCounts};
 use tamma_core::task_loop::Outcome;
 use tamma_flow::activities::JobResult;
 use tokio::time::Instant;
@@ -52,6 +52,7 @@ pub(super) async fn test(
         let diff = worktree.diff(base, commit).await?;
         let files = touched.keys().map(String::as_str);
         gates.fingerprint = Fingerprint::from_attempt(files, names, &error, &diff);
+        gates.failing = Some(count_failures(&ran));
         report = Some(ran.iter().map(describe_gate).collect());
     }
     let millis = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
@@ -77,6 +78,23 @@ fn count_gates(ran: &[GateRecord]) -> GateCounts {
         gates.security_critical |= guards && it.verdict.is_blocking();
     }
     gates
+}
+
+/// Counts the failures that count: tests by name, findings of other gates, and gates that name none.
+fn count_failures(ran: &[GateRecord]) -> FailureCount {
+    let mut count = FailureCount::default();
+    for it in ran.iter().filter(|it| it.verdict.is_blocking()) {
+        let judged = &it.verdict;
+        let named = judged.new.iter().chain(&judged.missing);
+        let named = named.filter(|name| **name != judged.name).count();
+        let number = u32::try_from(named).unwrap_or(u32::MAX);
+        match (judged.kind, number) {
+            (_, 0) => count.errors = count.errors.saturating_add(1),
+            (GateKind::Tests, _) => count.tests = count.tests.saturating_add(number),
+            (_, _) => count.errors = count.errors.saturating_add(number),
+        }
+    }
+    count
 }
 
 /// Returns the names of failures that count, or the gate's name if there are none.

@@ -10,6 +10,7 @@ use std::time::Duration;
 use chrono::TimeDelta;
 use serde_json::{Value, json};
 use tamma_core::cost::{Cost, Tokens, Usage, Usd};
+use tamma_core::format::humanize;
 use tamma_core::task_loop::Timestamp;
 use tamma_engine::agent::{AgentUpdate, PlanEntry};
 use tamma_engine::permission::PermissionEffect;
@@ -200,6 +201,16 @@ impl LineBuilder {
             AgentUpdate::SubmissionRejected(errors) => {
                 self.record(at, "refused", json!(errors));
                 self.line(at, LineKind::Refused, &errors.join("\n"), Some(json!(errors)));
+            }
+            AgentUpdate::PromptedAgain(reason) => {
+                self.record(at, "prompted_again", json!(reason));
+                self.line(at, LineKind::Note, &format!("prompted again: {reason}"), None);
+            }
+            AgentUpdate::ResultSubmitted(result) => {
+                self.record(at, "result", json!(result));
+                let status = humanize(&result.status);
+                let text = format!("result: {status}. {}", result.to_markdown());
+                self.line(at, LineKind::Progress, &text, Some(json!(result)));
             }
             AgentUpdate::ProcessRecorded(process) => self.record(at, "process", json!(process)),
             AgentUpdate::Other(raw) => self.record(at, "other", raw),

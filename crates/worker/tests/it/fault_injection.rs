@@ -98,7 +98,7 @@ impl TaskDriver<'_> {
             assert_eq!(without_usage(&run(3).await.unwrap()), without_usage(&result));
             pending.submission = None;
             pending.steps.clear();
-            let JobResult::Finished { outcome, usage, report: None } = result else {
+            let JobResult::Finished { outcome, usage, report: None, claims: None } = result else {
                 panic!("{kind} has to wait, or has a report for the history")
             };
             let mut events = Vec::new();

@@ -164,6 +164,26 @@ fn format_iteration(it: &IterationReport) -> String {
             &mut text,
             format_args!("\n  {word} {location}{}", sanitize(&issue.message)),
         );
+        if let Some(scenario) = &issue.scenario {
+            style::push_fmt(
+                &mut text,
+                format_args!("\n      {} {}", styled("fails with", FAINT), sanitize(scenario)),
+            );
+        }
+    }
+    if let Some(second) = &it.second_review {
+        let result = if second.confirmed { "confirmed" } else { "did not confirm" };
+        let agent = sanitize(&second.validator.agent);
+        style::push_fmt(
+            &mut text,
+            format_args!("\n  second validator ({agent}) {result} the critical finding"),
+        );
+    }
+    if let Some(claims) = &it.claims {
+        let claims = claims.to_markdown();
+        for line in claims.lines().filter(|line| !line.is_empty()) {
+            style::push_fmt(&mut text, format_args!("\n  {}", styled(&sanitize(line), FAINT)));
+        }
     }
     if let Some(decision) = &it.decision_text {
         style::push_fmt(

@@ -74,7 +74,7 @@ impl StepBuilder<'_> {
                 self.task_loop.note = Some(comments.clone());
                 let data = EntryData::Stored(comments.clone());
                 self.transition(Trigger::ReviewFailed, State::Adjusting, None, data)?;
-                self.handle_failed_change(Fingerprint::default(), false)
+                self.handle_failed_change(Fingerprint::default(), None, false)
             }
 
             // Task waiting for a decision.

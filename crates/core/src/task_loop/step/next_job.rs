@@ -68,7 +68,10 @@ impl StepBuilder<'_> {
                 risk: task_loop.risk_level().unwrap_or_default(),
             },
             State::QualityReview if task_loop.open_question.is_some() => return None,
-            State::QualityReview => Job::Review { commit: task_loop.commit? },
+            State::QualityReview => Job::Review {
+                commit: task_loop.commit?,
+                unconfirmed: task_loop.unconfirmed.clone(),
+            },
             State::Adjusting => match task_loop.decision? {
                 decision if matches!(decision.action, EscalationAction::Iterate(_)) => {
                     Job::Brief { decision, note: task_loop.note.clone() }
@@ -147,6 +150,9 @@ impl StepBuilder<'_> {
         match job {
             Job::Plan { .. } => typical(self.task_loop.tier),
             Job::Implement(_) => Some(self.estimate_run_cost()),
+            Job::Review { .. } if self.task_loop.edition.reserves_validator_tier() => {
+                typical(self.rules.validator(self.task_loop.tier))
+            }
             Job::Review { .. } | Job::Learn { use_model: true, .. } => typical(Tier::Simple),
             Job::Convene { seat, .. } => {
                 typical(seat.map_or(Tier::TOP, |seat| seat.member(&self.rules.council).tier))

@@ -7,7 +7,7 @@ use chrono::TimeDelta;
 use super::StepBuilder;
 use super::transitions::EntryReason;
 use crate::approval::{ApprovalRequirement, approval_requirement};
-use crate::cause::AlertCause;
+use crate::cause::{AlertCause, LoopLimit};
 use crate::complexity;
 use crate::cost::{Cost, Usage};
 use crate::council::{CouncilSeat, OpinionRecord};
@@ -18,9 +18,9 @@ use crate::failure::FailureKind;
 use crate::history::{EntryData, EntryName};
 use crate::ids::Reference;
 use crate::plan::PlanSummary;
-use crate::review::{Fingerprint, GateCounts, ReviewSummary};
+use crate::review::{FailureCount, Fingerprint, GateCounts, ReviewSummary};
 use crate::rules::{CouncilMember, HaltCondition};
-use crate::stuck::AttemptRecord;
+use crate::stuck::{self, AttemptRecord};
 use crate::task_loop::{
     ActiveJob, AlertSeverity, Command, JobKind, Outcome, ProviderQuota, Refusal, State, Timestamp,
     Trigger,
@@ -94,11 +94,22 @@ impl StepBuilder<'_> {
                 self.task_loop.timeouts = 0;
                 self.transition(Trigger::RunFinished, S::Testing, None, EntryData::Commit(*commit))
             }
+            (S::InProgress, _, Outcome::PlanWrong(reasons)) => self.plan_disputed(reasons),
 
             // Review
             (S::Testing, _, Outcome::Tested(gates)) => self.gates_finished(gates),
             (S::QualityReview, _, Outcome::Reviewed { summary, fingerprint }) => {
+                self.task_loop.unconfirmed = None;
                 self.review_finished(*summary, *fingerprint)
+            }
+
+            (S::QualityReview, _, Outcome::CriticalUnconfirmed(verdict))
+                if self.task_loop.unconfirmed.is_none() =>
+            {
+                self.task_loop.unconfirmed = Some(verdict.clone());
+                let data = EntryData::Stored(verdict.clone());
+                self.record_entry(EntryName::SmSecondReviewRequested, None, data);
+                Ok(())
             }
 
             // Rework
@@ -188,6 +199,23 @@ impl StepBuilder<'_> {
         )
     }
 
+    /// Returns the plan to the planner with the agent's reasons. It counts as a plan revision, so an
+    /// agent that disputes every plan ends with a person.
+    fn plan_disputed(&mut self, reasons: &Reference) -> Result<(), Refusal> {
+        self.task_loop.timeouts = 0;
+        if self.task_loop.retries >= self.rules.scrum_master.task_loop.max_retries {
+            let cause = AlertCause::LimitReached(LoopLimit::Retries);
+            // A person who continues without changing the task gets a plan that heeds the reasons.
+            self.task_loop.note = Some(reasons.clone());
+            return self.escalate_to_person(Trigger::Alerted, cause, State::Planning, None);
+        }
+        self.task_loop.retries += 1;
+        self.void_approval();
+        self.task_loop.note = Some(reasons.clone());
+        let data = EntryData::Stored(reasons.clone());
+        self.transition(Trigger::PlanWrong, State::Planning, None, data)
+    }
+
     fn plan_invalid(&mut self, errors: &Reference) -> Result<(), Refusal> {
         self.task_loop.note = Some(errors.clone());
         let state = self.task_loop.state;
@@ -249,7 +277,11 @@ impl StepBuilder<'_> {
             return Err(Refusal::NotApproved);
         };
         self.task_loop.approved_scope = Some(scope);
-        self.task_loop.tier = self.choose_tier();
+        let tier = self.choose_tier();
+        if self.task_loop.tier != tier {
+            self.task_loop.tier = tier;
+            self.forget_earlier_tier();
+        }
         let data = self.approval_data();
         self.transition(Trigger::Approved, State::Validated, reason, data)
     }
@@ -275,7 +307,7 @@ impl StepBuilder<'_> {
             );
         }
         self.transition(Trigger::GatesFailed, State::Adjusting, None, EntryData::Gates(*gates))?;
-        self.handle_failed_change(gates.fingerprint, gates.security_critical)
+        self.handle_failed_change(gates.fingerprint, gates.failing, gates.security_critical)
     }
 
     fn review_finished(
@@ -291,7 +323,8 @@ impl StepBuilder<'_> {
                 None,
                 EntryData::Review(summary),
             )?;
-            self.handle_failed_change(fingerprint, summary.security_critical)
+            let failing = Some(summary.failing()).filter(|_| self.counts_failures());
+            self.handle_failed_change(fingerprint, failing, summary.security_critical)
         } else if self.rules.ceremony.get(level).human_review {
             let state = State::QualityReview;
             self.ask_question(AlertCause::ReviewNeeded, state, state);
@@ -307,16 +340,27 @@ impl StepBuilder<'_> {
         reason: EntryReason,
         data: EntryData,
     ) -> Result<(), Refusal> {
-        self.record_attempt(true, Fingerprint::default());
+        self.record_attempt(true, Fingerprint::default(), None);
         self.task_loop.tier_failures = 0;
         self.transition(Trigger::ReviewPassed, State::Approved, reason, data)
     }
 
-    fn record_attempt(&mut self, passed: bool, fingerprint: Fingerprint) {
+    /// Returns `true` if the number of failures takes part in the comparison of attempts.
+    fn counts_failures(&self) -> bool {
+        self.task_loop.edition.forgets_earlier_tiers()
+    }
+
+    fn record_attempt(
+        &mut self,
+        passed: bool,
+        fingerprint: Fingerprint,
+        failing: Option<FailureCount>,
+    ) {
         self.task_loop.attempts.push(AttemptRecord {
             tier: self.task_loop.tier,
             passed,
             fingerprint,
+            failing,
         });
         let old = self
             .task_loop
@@ -330,9 +374,10 @@ impl StepBuilder<'_> {
     pub(super) fn handle_failed_change(
         &mut self,
         fingerprint: Fingerprint,
+        failing: Option<FailureCount>,
         security_critical: bool,
     ) -> Result<(), Refusal> {
-        self.record_attempt(false, fingerprint);
+        self.record_attempt(false, fingerprint, failing);
         self.task_loop.tier_failures = self.task_loop.tier_failures.saturating_add(1);
         let context = EscalationContext {
             attempts: &self.task_loop.attempts,
@@ -392,6 +437,14 @@ impl StepBuilder<'_> {
         if self.task_loop.tier != tier {
             self.task_loop.tier = tier;
             self.task_loop.tier_failures = 0;
+            self.forget_earlier_tier();
+        }
+    }
+
+    /// Starts the comparison of attempts again with the one that the new tier starts from.
+    fn forget_earlier_tier(&mut self) {
+        if self.task_loop.edition.forgets_earlier_tiers() {
+            stuck::forget_earlier_tier(&mut self.task_loop.attempts);
         }
     }
 
@@ -528,6 +581,19 @@ impl StepBuilder<'_> {
                 let cause = AlertCause::Halted(HaltCondition::BudgetExceeded);
                 self.escalate_to_person(Trigger::Alerted, cause, resume, reason)
             }
+            // The same prompt would be refused again: a stronger tier, or a person.
+            (FailureKind::Refused, State::InProgress) => match self.task_loop.tier.above() {
+                Some(above) => {
+                    self.switch_tier(above);
+                    self.transition(Trigger::AgentFailed, State::Validated, reason, data)
+                }
+                None => self.escalate_to_person(
+                    Trigger::Alerted,
+                    AlertCause::AgentRefused,
+                    resume,
+                    reason,
+                ),
+            },
             (FailureKind::TimedOut, State::InProgress) => {
                 self.task_loop.timeouts += 1;
                 if self.task_loop.timeouts > 1 {
@@ -541,6 +607,10 @@ impl StepBuilder<'_> {
                 self.transition(Trigger::AgentFailed, State::Validated, reason, data)
             }
             _ if self.continue_without_member(&reason) => Ok(()),
+            (FailureKind::Refused, _) if state != State::HumanEscalation => {
+                let cause = AlertCause::AgentRefused;
+                self.escalate_to_person(Trigger::Alerted, cause, resume, reason)
+            }
             _ => {
                 let failures = self.count_failure();
                 if failures < self.rules.scrum_master.task_loop.max_failures_per_state {
@@ -619,6 +689,7 @@ impl Outcome {
         !matches!(
             self,
             Self::PlanInvalid(_)
+                | Self::PlanWrong(_)
                 | Self::DeliveryRejected(_)
                 | Self::QuestionAsked { .. }
                 | Self::Interrupted

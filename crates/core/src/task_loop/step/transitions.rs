@@ -42,6 +42,8 @@ impl StepBuilder<'_> {
             self.task_loop.clock = StateClock { started_at: self.now, stage: TimeoutStage::Quiet };
             self.task_loop.not_before = None;
             self.task_loop.quota = None;
+            // The finding belongs to a review that is over.
+            self.task_loop.unconfirmed = None;
         }
         let data = if to.is_terminal() { EntryData::Spend(self.task_loop.spend) } else { data };
         self.push_entry(from, Some(on), on.into(), reason, data);
@@ -241,7 +243,8 @@ fn alert_kind(cause: AlertCause) -> AlertKind {
         AlertCause::SoftTimeout { .. } | AlertCause::AgentTimedOut => AlertKind::Timeout,
         AlertCause::Halted(HaltCondition::SecurityCritical)
         | AlertCause::JobFailed(_)
-        | AlertCause::AgentFailed => AlertKind::Error,
+        | AlertCause::AgentFailed
+        | AlertCause::AgentRefused => AlertKind::Error,
     }
 }
 

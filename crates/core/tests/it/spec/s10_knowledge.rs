@@ -631,6 +631,7 @@ fn only_a_critical_violation_blocks_the_review(
             message: format!("prohibited by {}: `aa` matches `a+`", id(1)),
             file: Some("src/a.rs".to_owned()),
             line: Some(3),
+            scenario: None,
         }
     );
 }

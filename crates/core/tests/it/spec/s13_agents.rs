@@ -172,7 +172,7 @@ gates: {test: {command: ''}}
 #[test]
 fn roles_delivery_and_engines_have_defaults_and_can_be_set() {
     let rules = Rules::default();
-    assert_eq!((rules.roles.planner, rules.roles.validator), (Tier::Moderate, Tier::Simple));
+    assert_eq!((rules.roles.planner, rules.roles.validator), (Tier::Moderate, Tier::Moderate));
     assert_eq!((rules.delivery.mode, rules.delivery.base), (DeliveryMode::Branch, None));
     assert_eq!(rules.engines.slots, 2);
     let text = "\

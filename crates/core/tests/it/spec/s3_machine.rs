@@ -32,7 +32,7 @@ fn a_task_without_failures_takes_the_main_path() {
 #[case(State::Planning, Job::Plan { version: 1, from: None, note: None })]
 #[case(State::AwaitingApproval, Job::Check { plan: plan(1) })]
 #[case(State::Testing, Job::Test { commit: commit(9), risk: tamma_core::level::RiskLevel::Low })]
-#[case(State::QualityReview, Job::Review { commit: commit(9) })]
+#[case(State::QualityReview, Job::Review { commit: commit(9), unconfirmed: None })]
 #[case(State::Approved, Job::AwaitDelivery)]
 #[case(State::Committing, Job::Deliver { commit: commit(9) })]
 #[case(State::Learning, Job::Learn { ending: State::Completed, use_model: true })]

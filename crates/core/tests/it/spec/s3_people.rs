@@ -48,7 +48,7 @@ fn a_job_that_ends_during_a_pause_counts_and_the_next_waits() {
     assert_eq!(world.it.state, State::QualityReview);
     assert_eq!(world.started_job(), None);
     world.ask(Action::Resume);
-    assert_eq!(world.started_job(), Some(&Job::Review { commit: commit(9) }));
+    assert_eq!(world.started_job(), Some(&Job::Review { commit: commit(9), unconfirmed: None }));
 }
 
 #[test]

@@ -420,12 +420,12 @@ fn a_run_that_does_not_fit_in_the_budget_is_not_started() {
 
 #[test]
 fn the_budget_is_warned_at_80_percent_once() {
-    let mut world = poor(125);
+    let mut world = poor(200);
     world
         .walk(State::InProgress)
         .done_with_usage(Some(costing(80)), Outcome::RunFinished(commit(4)));
     world.done(crate::world::green());
-    // A review is estimated at 25 cents: 105 of 125 is over 80%.
+    // A review is estimated at one dollar: 180 of 200 cents is over 80%.
     let warnings: Vec<_> = world.alerts().iter().map(|alert| alert.cause).collect();
     assert_eq!(warnings, [AlertCause::CostWarning]);
     assert!(matches!(world.started_job(), Some(Job::Review { .. })));
@@ -491,7 +491,7 @@ fn jobs_without_a_model_need_no_budget() {
 #[rstest]
 #[case(State::Planning, 25)]
 #[case(State::Validated, 25)]
-#[case(State::QualityReview, 25)]
+#[case(State::QualityReview, 100)]
 #[case(State::Testing, 0)]
 #[case(State::Committing, 0)]
 fn every_job_with_a_model_is_estimated_before_it_starts(#[case] state: State, #[case] cents: u32) {

@@ -33,7 +33,7 @@ fn stuck() -> World {
         rules.tiers.moderate.typical_run_usd = Usd::from_cents(2);
         rules.tiers.complex.typical_run_usd = Usd::from_cents(3);
     });
-    world.fail_gates(1).fail_gates(1).fail_gates(1);
+    world.fail_gates(1).fail_gates(1).fail_gates(1).fail_gates(1);
     assert_eq!(world.it.state, State::CtoIntervention);
     world
 }

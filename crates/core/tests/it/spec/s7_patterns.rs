@@ -211,7 +211,7 @@ fn index(passed: &[&str]) -> EvidenceIndex {
 }
 
 fn evidence_error(judgement: CriterionJudgement, index: &EvidenceIndex) -> Option<EvidenceError> {
-    let judgements = BTreeMap::from([("it works".to_owned(), judgement)]);
+    let judgements = BTreeMap::from([("C1".to_owned(), judgement)]);
     let criteria = index.check_criteria(judge_criteria(&["it works".to_owned()], &judgements));
     assert_eq!(criteria[0].is_met(), criteria[0].evidence_error.is_none());
     criteria[0].evidence_error.clone()
@@ -261,9 +261,9 @@ fn a_test_that_cannot_be_verified_needs_a_file() {
 #[test]
 fn the_referenced_files_are_those_that_claims_name() {
     let judgements = BTreeMap::from([
-        ("a".to_owned(), claim("see", Some("./src/a.rs"), None, None)),
-        ("b".to_owned(), claim("see", None, None, Some("test"))),
-        ("c".to_owned(), CriterionJudgement::Unmet { reason: "no".to_owned() }),
+        ("C1".to_owned(), claim("see", Some("./src/a.rs"), None, None)),
+        ("C2".to_owned(), claim("see", None, None, Some("test"))),
+        ("C3".to_owned(), CriterionJudgement::Unmet { reason: "no".to_owned() }),
     ]);
     let texts = ["a", "b", "c"].map(str::to_owned);
     assert_eq!(
@@ -282,7 +282,7 @@ proptest! {
         passed in prop::collection::btree_set("[xy]{1,2}", 0..4),
     ) {
         let judgement = claim("see", file.as_deref(), line, test.as_deref());
-        let judgements = BTreeMap::from([("it works".to_owned(), judgement)]);
+        let judgements = BTreeMap::from([("C1".to_owned(), judgement)]);
         let criteria = judge_criteria(&["it works".to_owned()], &judgements);
         prop_assert!(!criteria[0].is_met());
         let index = EvidenceIndex { passed_tests: passed.clone(), file_lines: files.clone() };
@@ -309,18 +309,42 @@ tiers:
 ";
 
 #[rstest]
-#[case::anybody(ValidatorIndependence::Never, [Tier::Simple; 3])]
-#[case::another_model(ValidatorIndependence::Model, [Tier::Complex, Tier::Simple, Tier::Simple])]
-#[case::another_provider(ValidatorIndependence::Provider, [Tier::Complex, Tier::Complex, Tier::Simple])]
+#[case::anybody(ValidatorIndependence::Never)]
+#[case::another_model(ValidatorIndependence::Model)]
+#[case::another_provider(ValidatorIndependence::Provider)]
 fn a_validator_has_the_configured_distance_from_the_implementer(
     #[case] apart: ValidatorIndependence,
-    #[case] validators: [Tier; 3],
 ) {
     let mut rules = load(THREE).unwrap();
     rules.roles.validator_apart = apart;
     let tiers = [Tier::Simple, Tier::Moderate, Tier::Complex];
+    // Another provider is preferred even if it is not required.
+    let validators = [Tier::Complex, Tier::Complex, Tier::Moderate];
     assert_eq!(tiers.map(|tier| rules.validator(tier)), validators);
     assert!(tiers.iter().all(|tier| rules.has_independent_validator(*tier)));
+}
+
+#[test]
+fn a_validator_is_never_weaker_than_the_middle_tier() {
+    let tiers = [Tier::Simple, Tier::Moderate, Tier::Complex];
+    let mut rules = Rules::default();
+    for (configured, expected) in [
+        (Tier::Simple, Tier::Moderate),
+        (Tier::Moderate, Tier::Moderate),
+        (Tier::Complex, Tier::Complex),
+    ] {
+        rules.roles.validator = configured;
+        assert_eq!(tiers.map(|tier| rules.validator(tier)), [expected; 3]);
+    }
+}
+
+#[test]
+fn a_second_validator_has_another_provider_or_model_where_there_is_one() {
+    let rules = load(THREE).unwrap();
+    assert_eq!(rules.second_validator(Tier::Moderate), Tier::Complex);
+    assert_eq!(rules.second_validator(Tier::Complex), Tier::Moderate);
+    let rules = Rules::default();
+    assert_eq!(rules.second_validator(Tier::Moderate), Tier::Complex);
 }
 
 #[test]

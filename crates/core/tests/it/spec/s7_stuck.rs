@@ -19,7 +19,7 @@ fn attempt(tests: u8, error: u8, diff: u8) -> AttemptRecord {
     let digest = |number: u8| (number > 0).then(|| Digest::of(&[number]));
     let fingerprint =
         Fingerprint { files: None, tests: digest(tests), error: digest(error), diff: digest(diff) };
-    AttemptRecord { tier: Tier::Simple, passed: false, fingerprint }
+    AttemptRecord { tier: Tier::Simple, passed: false, fingerprint, failing: None }
 }
 
 #[rstest]
@@ -60,7 +60,7 @@ fn failures_before_a_pass_do_not_count() {
 #[test]
 fn a_circular_fix_calls_the_council_with_its_reason() {
     let mut world = World::new();
-    world.fail_gates(1).fail_gates(2).fail_gates(1);
+    world.fail_gates(1).fail_gates(2).fail_gates(1).fail_gates(2);
     assert_eq!(world.it.state, State::CtoIntervention);
     let reason = EscalationReason::Stuck(AttemptSimilarity::CircularDiff);
     assert_eq!(

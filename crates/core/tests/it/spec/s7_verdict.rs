@@ -508,7 +508,7 @@ fn the_configuration_says_which_files_are_critical() {
 // Criteria
 
 fn criterion(judgement: CriterionJudgement) -> Criterion {
-    let judgements = BTreeMap::from([("it works".to_owned(), judgement)]);
+    let judgements = BTreeMap::from([("C1".to_owned(), judgement)]);
     let index =
         EvidenceIndex { passed_tests: set(&["tests::it_works"]), ..EvidenceIndex::default() };
     index.check_criteria(judge_criteria(&["it works".to_owned()], &judgements)).remove(0)
@@ -537,7 +537,7 @@ fn a_criterion_is_met_only_with_evidence(
 #[test]
 fn the_task_determines_the_criteria() {
     let judgements =
-        BTreeMap::from([("b".to_owned(), met("here")), ("made up".to_owned(), met("there"))]);
+        BTreeMap::from([("C2".to_owned(), met("here")), ("C9".to_owned(), met("there"))]);
     assert_eq!(
         judge_criteria(&["a".to_owned(), "b".to_owned()], &judgements),
         [
@@ -559,7 +559,14 @@ fn the_task_determines_the_criteria() {
 // Verdict
 
 fn issue(severity: IssueSeverity, category: IssueCategory) -> Issue {
-    Issue { severity, category, message: "it is odd".to_owned(), file: None, line: None }
+    Issue {
+        severity,
+        category,
+        message: "it is odd".to_owned(),
+        file: None,
+        line: None,
+        scenario: None,
+    }
 }
 
 fn with_issue(severity: IssueSeverity) -> ReviewInputs {

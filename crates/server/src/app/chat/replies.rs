@@ -195,6 +195,7 @@ impl App {
                     | N::SmReviewFailed
                     | N::SmImplementationFailed
                     | N::SmPlanInvalid
+                    | N::SmPlanDisputed
                     | N::SmDeliveryFailed
                     | N::SmErrorOccurred
                     | N::SmTimeoutAlert
@@ -208,6 +209,7 @@ impl App {
                 it.name,
                 N::SmImplementationFailed
                     | N::SmPlanInvalid
+                    | N::SmPlanDisputed
                     | N::SmDeliveryFailed
                     | N::SmErrorOccurred
                     | N::SmTaskFailed

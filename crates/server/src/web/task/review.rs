@@ -41,6 +41,8 @@ struct IterationView {
     gates_summary: String,
     criteria: Vec<CriterionView>,
     validator: Option<String>,
+    /// Unverified claims of the agent, by paragraph.
+    claims: Option<Vec<String>>,
     issues: Vec<IssueView>,
     decision: Option<String>,
     councils: Vec<CouncilView>,
@@ -153,10 +155,8 @@ pub(super) async fn load_iterations(
                 gates: it.gates.iter().map(|gate| gate_view(gate, &output(&gate.name))).collect(),
                 gates_summary: gates_summary(&it.gates),
                 criteria: it.criteria.iter().map(criterion_view).collect(),
-                validator: it
-                    .validator
-                    .as_ref()
-                    .map(|validator| format!("reviewed by {}", validator.agent)),
+                validator: validator_label(it),
+                claims: it.claims.as_ref().map(|claims| labels::paragraphs(&claims.to_markdown())),
                 issues: it.issues.iter().map(|issue| issue_view(issue, it)).collect(),
                 decision: it.decision_text.clone(),
                 councils: councils.map(council_view).collect(),
@@ -249,6 +249,18 @@ pub(super) fn criterion_view(criterion: &Criterion) -> CriterionView {
     CriterionView { text: criterion.text.clone(), tone, remark, location }
 }
 
+/// Returns the names of the validators.
+fn validator_label(it: &report::IterationReport) -> Option<String> {
+    let first = format!("reviewed by {}", it.validator.as_ref()?.agent);
+    Some(match &it.second_review {
+        None => first,
+        Some(second) => {
+            let result = if second.confirmed { "confirmed" } else { "not confirmed" };
+            format!("{first}; critical finding {result} by {}", second.validator.agent)
+        }
+    })
+}
+
 fn issue_view(issue: &Issue, it: &report::IterationReport) -> IssueView {
     let location = issue.file.as_ref().map(|file| match issue.line {
         Some(line) => format!("{file}:{line}"),
@@ -258,7 +270,10 @@ fn issue_view(issue: &Issue, it: &report::IterationReport) -> IssueView {
         severity: issue.severity,
         tone: if issue.severity >= IssueSeverity::Error { "bad" } else { "wait" },
         location,
-        message: issue.message.clone(),
+        message: match &issue.scenario {
+            Some(scenario) => format!("{} Fails with: {scenario}", issue.message),
+            None => issue.message.clone(),
+        },
         category: issue.category.to_string(),
         is_recurring: it.repeated_faults.iter().any(|failure| failure.contains(&issue.message)),
     }

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use serde_json::{Value, json};
 use tamma_core::issue::{Issue, IssueSeverity};
 use tamma_core::review::record::GateRecord;
-use tamma_core::review::{CriterionJudgement, ReviewInputs};
+use tamma_core::review::{CriterionJudgement, ReviewInputs, has_security_critical};
 
 /// Describes why a review failed, for the failure brief. Blocking issues come first.
 pub(super) fn failure_report(inputs: &ReviewInputs, validated: bool) -> String {
@@ -56,7 +56,23 @@ fn describe_issue(issue: &Issue) -> String {
         (Some(file), None) => format!("`{file}`: "),
         (None, _) => String::new(),
     };
-    format!("{} ({}): {location}{}", issue.severity, issue.category, issue.message)
+    let scenario = issue.scenario.as_deref().map(str::trim).filter(|text| !text.is_empty());
+    let scenario = scenario.map(|text| format!(" Fails with: {text}")).unwrap_or_default();
+    format!("{} ({}): {location}{}{scenario}", issue.severity, issue.category, issue.message)
+}
+
+/// Returns the part of the prompt that asks a second validator about critical findings of the first.
+pub(super) fn second_review_request(issues: &[Issue]) -> String {
+    let mut text = String::from(
+        "\n\n# Findings to check\n\nAnother reviewer reports these critical security findings. They \
+         are claims, not facts, and nobody has checked them. Try to reproduce each one. If it is \
+         real, report it again as an issue of severity `critical` and category `security`, with the \
+         same file and your own scenario. If you cannot show it, leave it out.\n\n",
+    );
+    for issue in issues.iter().filter(|issue| has_security_critical(std::slice::from_ref(*issue))) {
+        let _ = writeln!(text, "- {}", describe_issue(issue));
+    }
+    text
 }
 
 /// Describes a gate result for a prompt.

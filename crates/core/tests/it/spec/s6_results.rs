@@ -1,0 +1,99 @@
+//! Section 6: disputed plans and refusals.
+
+use rstest::rstest;
+use tamma_core::budget::Grant;
+use tamma_core::cause::{AlertCause, LoopLimit};
+use tamma_core::failure::FailureKind;
+use tamma_core::history::{EntryData, EntryName};
+use tamma_core::task_loop::{Action, AlertKind, Job, Outcome, State};
+use tamma_core::tier::Tier;
+
+use crate::world::{World, failure, note, text};
+
+fn disputed() -> Outcome {
+    Outcome::PlanWrong(text("the file does not exist"))
+}
+
+#[test]
+fn a_disputed_plan_goes_back_to_the_planner_with_the_reasons() {
+    let mut world = World::new().to(State::InProgress);
+    world.done(disputed());
+    assert_eq!((world.it.state, world.it.retries, world.it.iterations), (State::Planning, 1, 0));
+    let note = Some(text("the file does not exist"));
+    let job = Job::Plan { version: 2, from: Some(text("plan")), note };
+    assert_eq!(world.started_job(), Some(&job));
+    let entry = world.log.last().unwrap();
+    assert_eq!(entry.name, EntryName::SmPlanDisputed);
+    assert_eq!(entry.data, EntryData::Stored(text("the file does not exist")));
+    // The new plan is approved like any other.
+    assert_eq!(world.it.approved_scope, None);
+    world.walk(State::Completed);
+}
+
+#[test]
+fn an_agent_that_disputes_every_plan_ends_with_a_person() {
+    let mut world = World::new();
+    for _ in 0..3 {
+        world.walk(State::InProgress).done(disputed());
+    }
+    world.walk(State::InProgress).done(disputed());
+    assert_eq!((world.it.state, world.it.retries), (State::HumanEscalation, 3));
+    let question = world.it.open_question.as_ref().unwrap();
+    assert_eq!(question.cause, AlertCause::LimitReached(LoopLimit::Retries));
+    assert_eq!(question.resume_state, State::Planning);
+    world.done(Outcome::WorkSaved).ask(Action::Retry { grant: Grant::default() });
+    let Some(Job::Plan { note: Some(note), .. }) = world.started_job() else { panic!("a plan") };
+    assert_eq!(*note, text("the file does not exist"));
+}
+
+#[test]
+fn a_refused_run_moves_to_the_next_tier_and_then_to_a_person() {
+    let mut world = World::new().to(State::InProgress);
+    for tier in [Tier::Moderate, Tier::Complex] {
+        world.done(failure(FailureKind::Refused));
+        assert_eq!((world.it.state, world.it.tier), (State::Validated, tier));
+        let Some(Job::Implement(spec)) = world.started_job() else { panic!("a run") };
+        assert_eq!(spec.tier, tier);
+        // Another tier need not wait.
+        assert_eq!(world.it.active_job.unwrap().not_before, None);
+        world.start();
+    }
+    world.done(failure(FailureKind::Refused));
+    assert_eq!(world.it.state, State::HumanEscalation);
+    let question = world.it.open_question.as_ref().unwrap();
+    assert_eq!(
+        (question.cause, question.resume_state),
+        (AlertCause::AgentRefused, State::Validated)
+    );
+    assert_eq!(world.alerts()[0].kind, AlertKind::Error);
+}
+
+#[rstest]
+#[case(State::Planning)]
+#[case(State::QualityReview)]
+fn other_refused_jobs_ask_a_person_at_once(#[case] state: State) {
+    let mut world = World::new().to(state);
+    world.done(failure(FailureKind::Refused));
+    assert_eq!(world.it.state, State::HumanEscalation);
+    let question = world.it.open_question.as_ref().unwrap();
+    assert_eq!((question.cause, question.resume_state), (AlertCause::AgentRefused, state));
+}
+
+#[test]
+fn a_lone_critical_finding_is_judged_again_before_anything_follows() {
+    let mut world = World::new().to(State::QualityReview);
+    let Some(Job::Review { unconfirmed: None, .. }) = world.started_job() else {
+        panic!("the first review")
+    };
+    world.done(Outcome::CriticalUnconfirmed(note()));
+    assert_eq!(world.it.state, State::QualityReview);
+    assert!(world.has_entry(EntryName::SmSecondReviewRequested));
+    let Some(Job::Review { unconfirmed: Some(verdict), .. }) = world.started_job() else {
+        panic!("the second review")
+    };
+    assert_eq!(*verdict, note());
+    // There is no third review.
+    assert!(world.try_done(Outcome::CriticalUnconfirmed(note())).is_err());
+    world.walk(State::Approved);
+    assert_eq!(world.it.unconfirmed, None);
+}
