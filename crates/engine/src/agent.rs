@@ -22,7 +22,7 @@ use tamma_core::rules::{AgentRules, SessionModes};
 use tamma_core::task_loop::Timestamp;
 use tokio_util::sync::CancellationToken;
 
-use crate::agent_tools::{AgentQuestion, AgentTools, KnowledgeSearch};
+use crate::agent_tools::{AgentQuestion, AgentTools, KnowledgeSearch, ToolServices};
 use crate::gateway::{
     BudgetLimit, Gateway, GatewayEvent, ModelCall, RunEndpoint, RunEndpointConfig, Upstream,
 };
@@ -151,6 +151,10 @@ pub struct RunRequest {
     pub search: KnowledgeSearch,
     /// Check that the evidence of a lesson exists.
     pub evidence_exists: EvidenceCheck,
+    /// Services of the worker behind the agent's tools.
+    pub services: ToolServices,
+    /// Time that commands of the agent can take, in seconds, for its own configuration.
+    pub shell_seconds: u32,
     /// Sandbox. With `None`, the agent has all permissions of the worker.
     pub sandbox: Option<Sandbox>,
     /// Timeouts and retries of the session.
@@ -350,7 +354,9 @@ impl CodingAgent {
             request.search.clone(),
             request.evidence_exists.clone(),
             observer.clone(),
-        );
+        )
+        .with_services(request.services.clone())
+        .with_policy(request.policy.clone());
         let endpoint = request
             .access
             .as_ref()

@@ -8,10 +8,11 @@ use std::time::Duration;
 use tamma_core::budget::{self, Spend, SpendLimit};
 use tamma_core::failure::FailureKind;
 use tamma_core::ids::Name;
-use tamma_core::rules::{AgentRules, CouncilMember};
+use tamma_core::rules::{AgentRules, CouncilMember, Rules};
 use tamma_core::task_loop::{Outcome, Timestamp};
 use tamma_core::tier::Tier;
 use tamma_engine::agent::{CodingAgent, ModelAccess, RunEnd, RunMode, RunReport, RunRequest};
+use tamma_engine::agent_tools::{AgentGates, ToolServices};
 use tamma_engine::gateway::{BudgetLimit, BudgetScope, Gateway, Upstream};
 use tamma_engine::permission::{PermissionEffect, PermissionPolicy, PermissionRules};
 use tamma_engine::process::ProcessRecords;
@@ -31,14 +32,19 @@ use crate::config::WorkerConfig;
 use crate::error::Error;
 use crate::job_context::JobContext;
 use crate::knowledge_context::Knowledge;
+use crate::live_questions;
 use crate::project_context::ProjectContext;
 use crate::retry::retry_until_stopped;
 use crate::run_recorder::{RunEnding, RunFacts, RunRecorder};
+use crate::task_text::{RunLimits, task_text};
 use crate::toolchains;
 
 /// Longest quota pause that an agent waits out by itself. After a longer one, the task gives up its
 /// slot.
 const MAX_QUOTA_WAIT: Duration = Duration::from_secs(20);
+
+/// Shortest time limit of an agent's commands, in seconds.
+const MIN_SHELL_SECONDS: u32 = 120;
 
 /// Name of the gateway's socket in the data directory.
 const GATEWAY_SOCKET: &str = "gateway.sock";
@@ -61,6 +67,10 @@ pub(crate) struct Assignment {
     pub(crate) allowance: SpendLimit,
     /// Evidence that its lessons can cite, for learning runs.
     pub(crate) evidence: Option<EvidenceCheck>,
+    /// Failure brief in the prompt, if any.
+    pub(crate) brief: Option<String>,
+    /// Gates that the agent can run, for runs that change files.
+    pub(crate) gates: Option<Arc<dyn AgentGates>>,
 }
 
 /// Working directory of an agent.
@@ -217,7 +227,16 @@ impl AgentRunner {
         let task_loop = &ctx.task_loop;
         let limit = budget::task_limit(task_loop.risk_level(), &task_loop.granted, &ctx.rules);
         let allowance = budget::remaining(&task_loop.spend, &limit);
-        let assignment = Assignment { slot, mode, prompt, seconds, allowance, evidence: None };
+        let assignment = Assignment {
+            slot,
+            mode,
+            prompt,
+            seconds,
+            allowance,
+            evidence: None,
+            brief: None,
+            gates: None,
+        };
         self.run(ctx, project, worktree.into(), assignment).await
     }
 
@@ -230,7 +249,8 @@ impl AgentRunner {
         folder: WorkingFolder<'_>,
         assignment: Assignment,
     ) -> Result<AgentRun, Error> {
-        let Assignment { slot, mode, prompt, seconds, allowance, evidence } = assignment;
+        let Assignment { slot, mode, prompt, seconds, allowance, evidence, brief, gates } =
+            assignment;
         let AgentSlot { member, home } = slot;
         let (name, rules) = agent_for(project, &member)?;
         let provider: Name = project
@@ -278,12 +298,32 @@ impl AgentRunner {
         };
         let resume = before.filter(same).and_then(|run| run.session);
         let secrets = self.secrets(rules, upstream.as_ref());
+        let answers = answered_questions::format_answers(&answers);
+        let limits = RunLimits {
+            mode,
+            brief: brief.as_deref(),
+            seconds,
+            allowance,
+            protected: &permissions.protected_patterns(),
+            denied: &permissions.denied_commands(),
+            answers: &answers,
+        };
+        let services = ToolServices {
+            task_text: task_text(&self.store, ctx, &limits).await?,
+            gates,
+            ask_person: live_questions::ask_person(
+                &self.store,
+                ctx,
+                rules.question_wait_seconds,
+                seconds,
+            ),
+        };
         let subjects = Arc::<Mutex<Vec<String>>>::default();
         let request = RunRequest {
             run: ctx.run_id(),
             now: at,
             worktree: folder.path.to_owned(),
-            prompt: prompt + &answered_questions::format_answers(&answers) + left,
+            prompt: prompt + &answers + left,
             mode,
             time_limit: Duration::from_secs(u64::from(seconds)),
             spend_limit: allowance,
@@ -304,6 +344,8 @@ impl AgentRunner {
             }),
             search: self.knowledge.search(ctx.project()),
             evidence_exists: evidence.unwrap_or_else(no_evidence),
+            services,
+            shell_seconds: shell_seconds(&ctx.rules),
             timeouts: self.config.timeouts,
         };
         let facts = RunFacts {
@@ -505,6 +547,12 @@ impl AgentRunner {
         let over = Some(tamma_store::RunEnd::Finished);
         Ok(last.filter(|run| run.mode == mode.to_string() && run.end != over))
     }
+}
+
+/// Returns the time that commands of an agent can take, in seconds: as long as the longest gate.
+fn shell_seconds(rules: &Rules) -> u32 {
+    let longest = rules.gates.values().map(|gate| gate.timeout_seconds).max();
+    longest.unwrap_or_default().max(MIN_SHELL_SECONDS)
 }
 
 /// Returns whether a limit is used up.

@@ -27,7 +27,8 @@ use crate::tier::Tier;
 /// `args`, `env` and `files` are Jinja templates. Variables: `url` and `token` of the gateway,
 /// `home` of the run, `worktree`, `model` (empty if the agent chooses), `look` (true for a
 /// read-only run), `caged` (true inside Tamma's sandbox), and the lists `protected` (paths),
-/// `forbidden` and `asked` (commands).
+/// `forbidden` and `asked` (commands). `denials` has the texts of denials, `hook_url` is called
+/// before a tool to get one, and `shell_seconds` is the time that a command may take.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema, Validate)]
 #[serde(default, deny_unknown_fields)]
 pub struct AgentRules {
@@ -70,6 +71,11 @@ pub struct AgentRules {
     /// Session modes of the agent, by kind of run.
     #[garde(dive)]
     pub modes: SessionModes,
+    /// Seconds that a run waits for the answer to `ask_human`. It must be shorter than the agent's
+    /// own limit for a tool call. With 0, a question ends the run, and the next run gets the answer.
+    #[serde(skip_serializing_if = "is_default")]
+    #[garde(range(min = 0, max = 3_600))]
+    pub question_wait_seconds: u32,
 }
 
 /// Session modes to request, in the agent's own names. The first one that the agent offers is used;
@@ -98,6 +104,7 @@ impl Default for AgentRules {
             files: BTreeMap::new(),
             home: Vec::new(),
             modes: SessionModes::default(),
+            question_wait_seconds: 0,
         }
     }
 }

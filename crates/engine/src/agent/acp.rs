@@ -128,6 +128,7 @@ impl SessionContext {
                 .question
                 .send_replace(Some(permission_request::approval_question(&parsed, &decision)));
         }
+        self.tools.keep_denial(&parsed, &decision);
         (self.observer)(AgentUpdate::PermissionDecided(parsed, decision));
         outcome
     }
@@ -409,6 +410,10 @@ impl AcpSession {
                 Err(errors) => {
                     retries_left -= 1;
                     prompt = submission::retry_prompt(mode, &errors);
+                    // Most agents do not tell the model why a call was denied.
+                    if let Some(denials) = tools.denials().take_new() {
+                        prompt = format!("{denials}\n{prompt}");
+                    }
                     observer(AgentUpdate::SubmissionRejected(errors));
                     continue;
                 }

@@ -13,7 +13,7 @@ use tamma_engine::agent::{
     AgentObserver, AgentTimeouts, AgentUpdate, CodingAgent, ModelAccess, RunMode, RunReport,
     RunRequest,
 };
-use tamma_engine::agent_tools::empty_search;
+use tamma_engine::agent_tools::{ToolServices, empty_search};
 use tamma_engine::gateway::{Gateway, Upstream};
 use tamma_engine::git::Git;
 use tamma_engine::mirror::Mirror;
@@ -148,6 +148,8 @@ impl Fixture {
             access: None,
             search: empty_search(),
             evidence_exists: tamma_engine::submission::no_evidence(),
+            services: ToolServices::default(),
+            shell_seconds: 120,
         }
     }
 

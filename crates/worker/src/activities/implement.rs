@@ -3,6 +3,7 @@
 //! The commit is made only after the agent has exited, so a commit for this job number means that
 //! an earlier attempt finished. Temporal retries the activity; nothing is retried here.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
@@ -15,6 +16,7 @@ use tamma_flow::activities::JobResult;
 use tokio_util::sync::CancellationToken;
 
 use super::brief::failure_brief;
+use crate::agent_gates::AgentGateRuns;
 use crate::clock::now;
 use crate::error::Error;
 use crate::job_context::JobContext;
@@ -45,7 +47,7 @@ pub(super) async fn implement(
         return Ok(full);
     }
     let (agent, _) = agent_for(&project, &spec.tier.into())?;
-    (ctx.announce_start)(RunStarted { at: now(), job_number, agent }).await?;
+    (ctx.callbacks.announce_start)(RunStarted { at: now(), job_number, agent }).await?;
     ctx.fault_point("announced")?;
     let iterates =
         |decision: EscalationDecision| matches!(decision.action, EscalationAction::Iterate(_));
@@ -63,17 +65,20 @@ pub(super) async fn implement(
         "task": ctx.task,
         "plan": plan,
         "known": knowledge,
-        "brief": brief,
+        "brief": &brief,
         "iteration": spec.iteration,
     });
     let prompt = render(Prompt::Implement, prompt_data)?;
-    let run = match run_with_checkpoints(services, ctx, spec, &project, &worktree, prompt).await {
-        Err(error) => {
-            save_checkpoint(&worktree).await?;
-            return Err(error);
-        }
-        Ok(run) => run,
-    };
+    let run =
+        match run_with_checkpoints(services, ctx, spec, (&project, &worktree), (prompt, brief))
+            .await
+        {
+            Err(error) => {
+                save_checkpoint(&worktree).await?;
+                return Err(error);
+            }
+            Ok(run) => run,
+        };
     ctx.fault_point("agent ended")?;
     if matches!(run.report.end, RunEnd::Finished { .. }) {
         let message = format!("{}\n\n{}", ctx.task.title, plan.summary);
@@ -90,10 +95,10 @@ async fn run_with_checkpoints(
     services: &Services,
     ctx: &JobContext,
     spec: &RunSpec,
-    project: &ProjectContext,
-    worktree: &Worktree,
-    prompt: String,
+    (project, worktree): (&ProjectContext, &Worktree),
+    (prompt, brief): (String, Option<String>),
 ) -> Result<AgentRun, Error> {
+    let gates = AgentGateRuns::new(services, ctx, project, worktree);
     let assignment = Assignment {
         slot: spec.tier.into(),
         mode: RunMode::Implement,
@@ -101,10 +106,13 @@ async fn run_with_checkpoints(
         seconds: spec.timeout_seconds,
         allowance: spec.allowance,
         evidence: None,
+        brief,
+        gates: Some(Arc::new(gates.clone())),
     };
     let over = CancellationToken::new();
     let running = async {
         let run = services.agents.run(ctx, project, worktree.into(), assignment).await;
+        gates.finish().await;
         over.cancel();
         run
     };
