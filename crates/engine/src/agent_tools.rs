@@ -17,8 +17,8 @@ mod permission_hook;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::Json;
+use axum::body::Bytes;
 use axum::routing::post;
-
 use futures_util::future::BoxFuture;
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, Implementation,
@@ -75,7 +75,7 @@ pub const GET_TASK: &str = "get_task";
 pub const RUN_GATES: &str = "run_gates";
 
 /// Path of the permission hook below the server.
-pub const HOOK_PATH: &str = "/permission";
+pub(crate) const HOOK_PATH: &str = "/permission";
 
 /// Names of all tools.
 pub const TOOL_NAMES: [&str; 10] = [
@@ -242,7 +242,9 @@ impl AgentTools {
             .with_legacy_session_mode(false)
             .with_json_response(true);
         let (tools, hooks) = (self.clone(), self.clone());
-        let hook = post(move |Json(body): Json<Value>| async move {
+        // Agents differ in the content type that they send.
+        let hook = post(move |body: Bytes| async move {
+            let body = serde_json::from_slice(&body).unwrap_or_default();
             Json(hooks.handle_hook(&sanitize::value(body)))
         });
         let server = StreamableHttpService::new(

@@ -20,8 +20,7 @@ use tamma_policy::{PolicyRequest, command};
 use crate::agent::RunMode;
 use resolved_path::ResolvedPath;
 
-pub use self::denial::denial_text;
-pub(crate) use self::denial::{NO_PLAN_MODE, listed_denial};
+pub(crate) use self::denial::{NO_PLAN_MODE, denial_text, listed_denial};
 pub use tamma_policy::{Error, PermissionDecision, PermissionEffect};
 
 /// Type of a permission request.

@@ -36,7 +36,7 @@ pub(crate) fn ask_person(
     let run_ends = Instant::now() + Duration::from_secs(u64::from(run_seconds));
     let longest = Duration::from_secs(u64::from(wait_seconds));
     let (store, ctx) = (store.clone(), ctx.clone());
-    Some(Arc::new(move |question: AgentQuestion| {
+    let ask: AskPerson = Arc::new(move |question: AgentQuestion| {
         let (store, ctx) = (store.clone(), ctx.clone());
         let left = run_ends.saturating_duration_since(Instant::now()).saturating_sub(TIME_TO_END);
         let wait = longest.min(left);
@@ -50,7 +50,8 @@ pub(crate) fn ask_person(
                 }
             }
         })
-    }))
+    });
+    Some(ask)
 }
 
 async fn ask_and_wait(

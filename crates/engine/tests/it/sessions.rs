@@ -9,7 +9,7 @@ use tamma_core::rules::SessionModes;
 use tamma_engine::agent::{
     AgentUpdate, CodingAgent, PlanEntry, RunEnd, RunMode, RunReport, RunRequest,
 };
-use tamma_engine::agent_tools::AgentQuestion;
+use tamma_engine::agent_tools::{AgentQuestion, AskPerson};
 use tamma_engine::gateway::{BudgetLimit, BudgetScope};
 use tamma_engine::permission::{PermissionDecision, PermissionEffect};
 use tamma_engine::submission::Submission;
@@ -268,9 +268,10 @@ async fn question_is_answered_while_the_run_waits() {
     ]);
     let mut request = fixture.run_request(&fixture.project(), RunMode::Implement);
     request.access = Some(fixture.access(None).await);
-    request.services.ask_person = Some(std::sync::Arc::new(|question: AgentQuestion| {
+    let ask: AskPerson = std::sync::Arc::new(|question: AgentQuestion| {
         Box::pin(async move { Some(format!("Bo answered {}: red", question.question)) })
-    }));
+    });
+    request.services.ask_person = Some(ask);
     let (report, updates) = run(&fixture, &fixture.agent(&script), &request).await;
     assert_eq!(report.end, finished(Submission::NotRequired));
     let messages = messages(&updates);
