@@ -21,6 +21,7 @@ use tamma_engine::secret::{Redactor, Secret};
 use tamma_engine::worktree::Worktree;
 use tokio::sync::{Mutex, watch};
 use tokio::task::JoinHandle;
+use tokio_util::sync::DropGuard;
 
 use crate::error::Error;
 use crate::gates::GateRunner;
@@ -91,6 +92,12 @@ impl AgentGateRuns {
             redactor,
             current: Mutex::default(),
         }))
+    }
+
+    /// Returns a guard that stops the gates if the agent's run is dropped before
+    /// [`AgentGateRuns::finish`].
+    pub(crate) fn stop_on_drop(&self) -> DropGuard {
+        self.0.ctx.stop.clone().drop_guard()
     }
 
     /// Stops the active gate run and waits until its processes have ended.

@@ -99,6 +99,7 @@ async fn run_with_checkpoints(
     (prompt, brief): (String, Option<String>),
 ) -> Result<AgentRun, Error> {
     let gates = AgentGateRuns::new(services, ctx, project, worktree);
+    let _stop_gates = gates.stop_on_drop();
     let assignment = Assignment {
         slot: spec.tier.into(),
         mode: RunMode::Implement,
