@@ -13,12 +13,13 @@
 mod denials;
 mod gate_calls;
 mod permission_hook;
+mod slow_response;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use axum::Json;
 use axum::body::Bytes;
 use axum::routing::post;
+use axum::{Json, middleware};
 use futures_util::future::BoxFuture;
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, Implementation,
@@ -252,7 +253,10 @@ impl AgentTools {
             Arc::new(NeverSessionManager::default()),
             config,
         );
-        axum::Router::new().route(HOOK_PATH, hook).fallback_service(server)
+        axum::Router::new()
+            .route(HOOK_PATH, hook)
+            .fallback_service(server)
+            .layer(middleware::from_fn(slow_response::stream_if_slow))
     }
 
     /// Returns the last valid submission.
@@ -393,9 +397,12 @@ impl AgentTools {
     }
 
     fn unknown_tool(&self, name: &str) -> Vec<String> {
-        let known: Vec<_> =
-            self.tool_definitions().iter().map(|tool| tool.name.to_string()).collect();
-        vec![format!("no tool `{name}` in this run; there are: {}", known.join(", "))]
+        let known = self.tool_names().join(", ");
+        vec![format!("no tool `{name}` in this run; there are: {known}")]
+    }
+
+    fn tool_names(&self) -> Vec<String> {
+        self.tool_definitions().iter().map(|tool| tool.name.to_string()).collect()
     }
 }
 
@@ -403,7 +410,11 @@ impl ServerHandler for AgentTools {
     fn get_info(&self) -> ServerConfig {
         ServerConfig::new(ServerCapabilities::builder().enable_tools().build())
             .with_server_info(Implementation::new(SERVER_NAME, env!("CARGO_PKG_VERSION")))
-            .with_instructions(include_str!("agent_tools/instructions.md").trim_end())
+            .with_instructions(format!(
+                "{} The tools of this run are: {}.",
+                include_str!("agent_tools/instructions.md").trim_end(),
+                self.tool_names().join(", ")
+            ))
     }
 
     async fn list_tools(
@@ -544,7 +555,7 @@ mod tests {
     }
 
     fn names(mode: RunMode) -> Vec<String> {
-        tools(mode).tool_definitions().iter().map(|tool| tool.name.to_string()).collect()
+        tools(mode).tool_names()
     }
 
     #[test]
