@@ -35,7 +35,9 @@ async fn an_agent_runs_the_gates_on_its_files_and_reads_its_assignment() {
     ];
     work.extend(sample_work(&plan));
     work.extend([tool("run_gates", start), tool("run_gates", result("g2"))]);
-    let cluster = Cluster::start(&Script::planned(plan, work)).await;
+    // Slow enough to be running when the agent starts the next one.
+    let slow_gate = "  slow: { command: sleep 2, kind: lint }\n";
+    let cluster = Cluster::start_with(&Script::planned(plan, work), slow_gate).await;
     let client = cluster.client().await;
     let task = cluster.task(1);
     let id = task.id;
@@ -52,7 +54,7 @@ async fn an_agent_runs_the_gates_on_its_files_and_reads_its_assignment() {
         "Approved plan",
         "Gate run `g1` started",
         "gate run `g1` is still running",
-        "no gate `no-such-gate`; there are: check",
+        "no gate `no-such-gate`; there are: check, slow",
         "Gate run `g2`: no gate fails because of your change.",
     ] {
         assert!(said.contains(text), "{text}\n{said}");
