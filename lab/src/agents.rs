@@ -7,6 +7,7 @@
 mod contract;
 mod fixture;
 mod table;
+mod tool_scenarios;
 
 use std::sync::Arc;
 

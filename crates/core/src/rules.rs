@@ -319,14 +319,14 @@ pub struct JobTimeouts {
     /// All gates of one commit.
     #[garde(range(min = 1, max = 86_400))]
     pub quality_gates: u32,
-    /// Validation of the acceptance criteria.
+    /// One read-only run: a plan, a validation or a council seat.
     #[garde(range(min = 1, max = 86_400))]
     pub requirements: u32,
 }
 
 impl Default for JobTimeouts {
     fn default() -> Self {
-        Self { implementation: 3_600, quality_gates: 1_800, requirements: 600 }
+        Self { implementation: 3_600, quality_gates: 1_800, requirements: 1_800 }
     }
 }
 

@@ -26,7 +26,7 @@ use tamma_core::run_result::RunResult;
 use tamma_core::task_loop::Timestamp;
 use tokio_util::sync::CancellationToken;
 
-use crate::agent_tools::{AgentQuestion, AgentTools, KnowledgeSearch};
+use crate::agent_tools::{AgentQuestion, AgentTools, KnowledgeSearch, ToolServices};
 use crate::gateway::{
     BudgetLimit, Gateway, GatewayEvent, ModelCall, RunEndpoint, RunEndpointConfig, Upstream,
 };
@@ -163,6 +163,10 @@ pub struct RunRequest {
     pub search: KnowledgeSearch,
     /// Facts that its submission is checked against.
     pub facts: SubmissionFacts,
+    /// Services of the worker behind the agent's tools.
+    pub services: ToolServices,
+    /// Time that commands of the agent can take, in seconds, for its own configuration.
+    pub shell_seconds: u32,
     /// Sandbox. With `None`, the agent has all permissions of the worker.
     pub sandbox: Option<Sandbox>,
     /// Timeouts and retries of the session.
@@ -383,7 +387,9 @@ impl CodingAgent {
             request.search.clone(),
             request.facts.clone(),
             observer.clone(),
-        );
+        )
+        .with_services(request.services.clone())
+        .with_policy(request.policy.clone());
         let endpoint = request
             .access
             .as_ref()

@@ -1,13 +1,25 @@
-//! MCP tools that Tamma offers in an agent's session, for submissions, progress and questions.
+//! MCP tools that Tamma offers in an agent's session: the assignment, gates, submissions, progress
+//! and questions.
 //!
 //! Each run has its own server behind its own token, so no run can submit for another. Only this
 //! file depends on the library of the Model Context Protocol. Submissions pass the same checks as a
 //! JSON block in a message. Errors are returned to the model, which can correct them in the same
-//! turn. A question to a person is accepted at once and ends the run, so no process waits for the
-//! answer.
+//! turn. A question waits for its answer if the agent's client allows long calls. Otherwise, and if
+//! nobody answers in time, it ends the run.
+//!
+//! The descriptions that models read are the text files beside this module. The same server also
+//! answers the hooks of agents that ask before each call (`permission_hook`).
+
+mod denials;
+mod gate_calls;
+mod permission_hook;
+mod slow_response;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use axum::body::Bytes;
+use axum::routing::post;
+use axum::{Json, middleware};
 use futures_util::future::BoxFuture;
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, Implementation,
@@ -21,6 +33,7 @@ use rmcp::{ErrorData, RoleServer, ServerHandler};
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tamma_core::council::{CouncilConclusion, CouncilOpinion};
 use tamma_core::learning::LessonSubmission;
@@ -28,7 +41,14 @@ use tamma_core::plan::{PLANNER_FIELDS, Plan};
 use tamma_core::run_result::RunResult;
 use tokio::sync::watch;
 
+pub(crate) use self::denials::DenialLog;
+pub use self::gate_calls::AgentGates;
+use self::gate_calls::GateCallArgs;
+use self::permission_hook::HookCall;
 use crate::agent::{AgentObserver, AgentUpdate, RunMode};
+use crate::permission::{
+    self, PermissionDecision, PermissionEffect, PermissionPolicy, PermissionRequest,
+};
 use crate::sanitize;
 use crate::submission::{self, Submission, SubmissionFacts, VerdictSubmission};
 
@@ -53,9 +73,16 @@ pub const REPORT_PROGRESS: &str = "report_progress";
 pub const ASK_HUMAN: &str = "ask_human";
 /// Searches the knowledge base.
 pub const SEARCH_KNOWLEDGE: &str = "search_knowledge";
+/// Returns the assignment of the run.
+pub const GET_TASK: &str = "get_task";
+/// Runs gates on the agent's files.
+pub const RUN_GATES: &str = "run_gates";
+
+/// Path of the permission hook below the server.
+pub(crate) const HOOK_PATH: &str = "/permission";
 
 /// Names of all tools.
-pub const TOOL_NAMES: [&str; 9] = [
+pub const TOOL_NAMES: [&str; 11] = [
     SUBMIT_PLAN,
     SUBMIT_RESULT,
     SUBMIT_VERDICT,
@@ -65,6 +92,8 @@ pub const TOOL_NAMES: [&str; 9] = [
     REPORT_PROGRESS,
     ASK_HUMAN,
     SEARCH_KNOWLEDGE,
+    GET_TASK,
+    RUN_GATES,
 ];
 
 /// Search in the knowledge base: takes a query and returns texts, best match first.
@@ -75,31 +104,53 @@ pub fn empty_search() -> KnowledgeSearch {
     Arc::new(|_| Box::pin(std::future::ready(Vec::new())))
 }
 
+/// Function that asks a person and waits. `None` if nobody answered in time.
+pub type AskPerson = Arc<dyn Fn(AgentQuestion) -> BoxFuture<'static, Option<String>> + Send + Sync>;
+
+/// Services of the worker behind the tools of a run.
+#[derive(Clone, Default)]
+pub struct ToolServices {
+    /// Assignment that `get_task` returns. `None` for runs that need no tool for it.
+    pub task_text: Option<String>,
+    /// Gates of the task, for runs that change files.
+    pub gates: Option<Arc<dyn AgentGates>>,
+    /// Wait for a person's answer. With `None`, a question ends the run.
+    pub ask_person: Option<AskPerson>,
+}
+
 /// Question of an agent to a person.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AgentQuestion {
-    /// The question, with everything a person needs to answer it.
+    /// The question, with everything a person needs to answer it: what you found, what is unclear,
+    /// and what depends on it.
     pub question: String,
-    /// Suggested answers, if any.
+    /// Suggested answers, if any. The person can also answer in their own words.
     #[serde(default)]
     pub choices: Vec<String>,
-    /// Answer that applies if nobody responds.
+    /// Answer that applies if nobody responds. Leave it out if only a person can decide.
     #[serde(default)]
     pub default: Option<String>,
 }
 
 #[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
 struct ProgressArgs {
     /// Finished work and next step, in one sentence.
     message: String,
 }
 
 #[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
 struct SearchArgs {
-    /// A few search terms.
+    /// A few search terms, such as a module, a library or a subject.
     query: String,
 }
+
+/// Arguments of tools without arguments.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct NoArgs {}
 
 /// Tools of one run.
 #[derive(Clone)]
@@ -110,6 +161,10 @@ pub struct AgentTools {
     observer: AgentObserver,
     submission: Arc<Mutex<Option<Submission>>>,
     question: watch::Sender<Option<AgentQuestion>>,
+    services: ToolServices,
+    /// Policy that decides calls which a hook reports.
+    policy: Option<PermissionPolicy>,
+    denials: DenialLog,
 }
 
 impl AgentTools {
@@ -121,7 +176,68 @@ impl AgentTools {
         observer: AgentObserver,
     ) -> Self {
         let question = watch::Sender::new(None);
-        Self { mode, search, facts, observer, submission: Arc::default(), question }
+        Self {
+            mode,
+            search,
+            facts,
+            observer,
+            submission: Arc::default(),
+            question,
+            services: ToolServices::default(),
+            policy: None,
+            denials: DenialLog::default(),
+        }
+    }
+
+    /// Adds the services of the worker.
+    #[must_use]
+    pub fn with_services(mut self, services: ToolServices) -> Self {
+        self.services = services;
+        self
+    }
+
+    /// Adds the policy for calls that a hook of the agent reports.
+    #[must_use]
+    pub fn with_policy(mut self, policy: PermissionPolicy) -> Self {
+        self.policy = Some(policy);
+        self
+    }
+
+    /// Returns the denials of the run so far.
+    pub(crate) fn denials(&self) -> &DenialLog {
+        &self.denials
+    }
+
+    /// Keeps a denial, for `get_task` and for the next prompt.
+    pub(crate) fn keep_denial(&self, request: &PermissionRequest, decision: &PermissionDecision) {
+        if decision.effect == PermissionEffect::Deny {
+            let text = permission::listed_denial(self.mode, request, &decision.reason);
+            self.denials.add(text);
+        }
+    }
+
+    /// Decides a call that a hook reports, and returns the hook's response. Only denials are
+    /// decided here.
+    fn handle_hook(&self, body: &Value) -> Value {
+        let (request, decision) = match permission_hook::parse(body) {
+            HookCall::Judged(request) => {
+                let Some(policy) = &self.policy else { return permission_hook::response(None) };
+                let decision = policy(&request);
+                (request, decision)
+            }
+            HookCall::PlanMode(request) => {
+                let reason = permission::NO_PLAN_MODE.to_owned();
+                (request, PermissionDecision { effect: PermissionEffect::Deny, reason })
+            }
+            HookCall::Other => return permission_hook::response(None),
+        };
+        if decision.effect != PermissionEffect::Deny {
+            return permission_hook::response(None);
+        }
+        let text = permission::denial_text(self.mode, &request, &decision.reason);
+        self.keep_denial(&request, &decision);
+        (self.observer)(AgentUpdate::PermissionDecided(request, decision));
+        permission_hook::response(Some(text))
     }
 
     /// Returns the MCP server. The caller puts it behind the token of the run.
@@ -130,13 +246,21 @@ impl AgentTools {
         let config = StreamableHttpServerConfig::default()
             .with_legacy_session_mode(false)
             .with_json_response(true);
-        let tools = self.clone();
+        let (tools, hooks) = (self.clone(), self.clone());
+        // Agents differ in the content type that they send.
+        let hook = post(move |body: Bytes| async move {
+            let body = serde_json::from_slice(&body).unwrap_or_default();
+            Json(hooks.handle_hook(&sanitize::value(body)))
+        });
         let server = StreamableHttpService::new(
             move || Ok(tools.clone()),
             Arc::new(NeverSessionManager::default()),
             config,
         );
-        axum::Router::new().fallback_service(server)
+        axum::Router::new()
+            .route(HOOK_PATH, hook)
+            .fallback_service(server)
+            .layer(middleware::from_fn(slow_response::stream_if_slow))
     }
 
     /// Returns the last valid submission.
@@ -165,52 +289,84 @@ impl AgentTools {
         let mut tools = Vec::new();
         match self.mode {
             RunMode::Plan => tools.push(require_fields(
-                define_tool::<Plan>(
-                    SUBMIT_PLAN,
-                    "Submit the complete plan. Call this when the plan is ready, then end your \
-                     turn.",
-                ),
+                define_tool::<Plan>(SUBMIT_PLAN, include_str!("agent_tools/submit_plan.md")),
                 &PLANNER_FIELDS,
                 self.facts.task_criteria == 0,
             )),
             RunMode::Validate => tools.push(define_tool::<VerdictSubmission>(
                 SUBMIT_VERDICT,
-                "Submit the verdict: one entry for each acceptance criterion, by its ID (C1, C2, …). \
-                 Call it once when you have judged all of them, then end your turn.",
+                include_str!("agent_tools/submit_verdict.md"),
             )),
             RunMode::Advise => tools.push(define_tool::<CouncilOpinion>(
                 SUBMIT_OPINION,
-                "Submit your analysis of the problem and your proposed fix, then end your turn.",
+                include_str!("agent_tools/submit_opinion.md"),
             )),
             RunMode::Conclude => tools.push(define_tool::<CouncilConclusion>(
                 SUBMIT_CONCLUSION,
-                "Submit the council's conclusion, including any dissent, then end your turn.",
+                include_str!("agent_tools/submit_conclusion.md"),
             )),
             RunMode::Learn => tools.push(define_tool::<LessonSubmission>(
                 SUBMIT_LESSONS,
-                "Submit the lessons of the task, each with its evidence, then end your \
-                 turn.",
+                include_str!("agent_tools/submit_lessons.md"),
             )),
             RunMode::Implement => tools.push(define_tool::<RunResult>(
                 SUBMIT_RESULT,
-                "Report the result of your work: `done`, `blocked` or `plan_wrong`. Call it once, as \
-                 the last thing you do, then end your turn. Gates and a review judge the work itself.",
+                include_str!("agent_tools/submit_result.md"),
             )),
+        }
+        if self.services.task_text.is_some() {
+            tools.push(define_tool::<NoArgs>(GET_TASK, include_str!("agent_tools/get_task.md")));
+        }
+        if self.services.gates.is_some() {
+            let text = include_str!("agent_tools/run_gates.md");
+            tools.push(define_tool::<GateCallArgs>(RUN_GATES, text));
         }
         tools.push(define_tool::<ProgressArgs>(
             REPORT_PROGRESS,
-            "Report your progress to the people who are waiting. Use it at every larger step.",
+            include_str!("agent_tools/report_progress.md"),
         ));
-        tools.push(define_tool::<AgentQuestion>(
-            ASK_HUMAN,
-            "Ask a person for facts that you cannot find and must not guess. The answer comes \
-             later, so end your turn afterwards.",
-        ));
+        if self.can_ask() {
+            let text = include_str!("agent_tools/ask_human.md");
+            tools.push(define_tool::<AgentQuestion>(ASK_HUMAN, text));
+        }
         tools.push(define_tool::<SearchArgs>(
             SEARCH_KNOWLEDGE,
-            "Search the project's knowledge base: decisions, pitfalls and prohibitions.",
+            include_str!("agent_tools/search_knowledge.md"),
         ));
         tools
+    }
+
+    /// Returns `true` if the run can ask people. A learning run is over before anybody answers.
+    fn can_ask(&self) -> bool {
+        self.mode != RunMode::Learn
+    }
+
+    /// Returns the assignment, with everything that happened to it in this run.
+    fn task_text(&self, task: &str) -> String {
+        let mut text = task.trim_end().to_owned();
+        let denials = self.denials.all();
+        if !denials.is_empty() {
+            text.push_str("\n\n# Denied in this run\n\n- ");
+            text.push_str(&denials.join("\n- "));
+        }
+        text.push('\n');
+        text
+    }
+
+    /// Asks a person. Waits for the answer if the agent can wait; otherwise the run ends.
+    async fn ask_human(&self, question: AgentQuestion) -> Result<String, Vec<String>> {
+        if question.question.trim().is_empty() {
+            return Err(vec!["`question` is empty: write what a person must decide".to_owned()]);
+        }
+        if let Some(ask) = &self.services.ask_person
+            && let Some(answer) = ask(question.clone()).await
+        {
+            return Ok(format!("{answer}\n\nContinue with your work."));
+        }
+        self.question.send_replace(Some(question));
+        Ok("The question was forwarded, and nobody has answered yet. You will be called again with \
+            the answer. End your turn now."
+            .to_owned())
     }
 
     /// Handles one call. Errors are returned to the model for correction.
@@ -226,22 +382,24 @@ impl AgentTools {
                 *self.submission.lock().unwrap_or_else(PoisonError::into_inner) = Some(submission);
                 Ok("Accepted. End your turn now.".to_owned())
             }
+            (GET_TASK, _) => match &self.services.task_text {
+                Some(task) => {
+                    parse_args::<NoArgs>(arguments)?;
+                    Ok(self.task_text(task))
+                }
+                None => Err(self.unknown_tool(name)),
+            },
+            (RUN_GATES, _) => match &self.services.gates {
+                Some(gates) => parse_args::<GateCallArgs>(arguments)?.call(gates.as_ref()).await,
+                None => Err(self.unknown_tool(name)),
+            },
             (REPORT_PROGRESS, _) => {
                 (self.observer)(AgentUpdate::Progress(
                     parse_args::<ProgressArgs>(arguments)?.message,
                 ));
                 Ok("Reported.".to_owned())
             }
-            (ASK_HUMAN, _) => {
-                let question: AgentQuestion = parse_args(arguments)?;
-                if question.question.trim().is_empty() {
-                    return Err(vec!["`question` is empty".to_owned()]);
-                }
-                self.question.send_replace(Some(question));
-                Ok("The question was forwarded. You will be called again with the answer. End your \
-                    turn now."
-                    .to_owned())
-            }
+            (ASK_HUMAN, _) if self.can_ask() => self.ask_human(parse_args(arguments)?).await,
             (SEARCH_KNOWLEDGE, _) => {
                 let entries = (self.search)(parse_args::<SearchArgs>(arguments)?.query).await;
                 Ok(if entries.is_empty() {
@@ -250,8 +408,17 @@ impl AgentTools {
                     entries.join("\n\n")
                 })
             }
-            _ => Err(vec![format!("unknown tool `{name}`")]),
+            _ => Err(self.unknown_tool(name)),
         }
+    }
+
+    fn unknown_tool(&self, name: &str) -> Vec<String> {
+        let known = self.tool_names().join(", ");
+        vec![format!("no tool `{name}` in this run; there are: {known}")]
+    }
+
+    fn tool_names(&self) -> Vec<String> {
+        self.tool_definitions().iter().map(|tool| tool.name.to_string()).collect()
     }
 }
 
@@ -259,6 +426,11 @@ impl ServerHandler for AgentTools {
     fn get_info(&self) -> ServerConfig {
         ServerConfig::new(ServerCapabilities::builder().enable_tools().build())
             .with_server_info(Implementation::new(SERVER_NAME, env!("CARGO_PKG_VERSION")))
+            .with_instructions(format!(
+                "{} The tools of this run are: {}.",
+                include_str!("agent_tools/instructions.md").trim_end(),
+                self.tool_names().join(", ")
+            ))
     }
 
     async fn list_tools(
@@ -287,14 +459,37 @@ impl ServerHandler for AgentTools {
     }
 }
 
-fn parse_args<T: serde::de::DeserializeOwned>(arguments: Value) -> Result<T, Vec<String>> {
-    serde_json::from_value(arguments).map_err(|error| vec![error.to_string()])
+/// Parses arguments. The error lists the arguments that the tool takes.
+fn parse_args<T: DeserializeOwned + JsonSchema>(arguments: Value) -> Result<T, Vec<String>> {
+    serde_json::from_value(arguments)
+        .map_err(|error| vec![format!("{error}; {}", describe_arguments::<T>())])
+}
+
+/// Describes the arguments of a tool in one line.
+fn describe_arguments<T: JsonSchema>() -> String {
+    let schema = input_schema::<T>();
+    let required: Vec<_> =
+        schema.get("required").and_then(Value::as_array).cloned().unwrap_or_default();
+    let properties = schema.get("properties").and_then(Value::as_object);
+    let arguments: Vec<_> = properties
+        .into_iter()
+        .flatten()
+        .map(|(name, _)| {
+            let is_required = required.iter().any(|it| it.as_str() == Some(name));
+            format!("`{name}` ({})", if is_required { "required" } else { "optional" })
+        })
+        .collect();
+    if arguments.is_empty() {
+        "the tool takes no arguments: {}".to_owned()
+    } else {
+        format!("the arguments are {}", arguments.join(", "))
+    }
 }
 
 fn define_tool<T: JsonSchema>(name: &'static str, description: &'static str) -> Tool {
     // The tools change nothing outside Tamma. Agents ask for approval of tools that might.
     let harmless = ToolAnnotations::new().read_only(true).destructive(false).open_world(false);
-    Tool::new(name, description, input_schema::<T>()).with_annotations(harmless)
+    Tool::new(name, description.trim_end(), input_schema::<T>()).with_annotations(harmless)
 }
 
 /// Marks fields as required that only planners must submit; `criteria` too, if the task has none.
@@ -327,14 +522,69 @@ mod tests {
 
     use super::*;
 
+    const MODES: [RunMode; 6] = [
+        RunMode::Plan,
+        RunMode::Implement,
+        RunMode::Validate,
+        RunMode::Advise,
+        RunMode::Conclude,
+        RunMode::Learn,
+    ];
+
     fn tools(mode: RunMode) -> AgentTools {
         let facts =
             SubmissionFacts { criteria: vec!["C1".to_owned()], ..SubmissionFacts::default() };
         AgentTools::new(mode, empty_search(), facts, Arc::new(|_| {}))
     }
 
+    struct FixedGates;
+
+    impl AgentGates for FixedGates {
+        fn start(&self, gates: Vec<String>) -> BoxFuture<'static, Result<String, String>> {
+            Box::pin(async move { Ok(format!("g1: {}", gates.join(" "))) })
+        }
+
+        fn result(&self, id: String) -> BoxFuture<'static, Result<String, String>> {
+            Box::pin(async move { Err(format!("no run `{id}`")) })
+        }
+    }
+
+    /// Tools with every service.
+    fn all_tools(mode: RunMode) -> AgentTools {
+        tools(mode).with_services(ToolServices {
+            task_text: Some("# Task: greet\n".to_owned()),
+            gates: Some(Arc::new(FixedGates)),
+            ask_person: None,
+        })
+    }
+
+    /// Calls `check` for every property of a schema, with its path. The only property of a
+    /// described variant needs no description of its own.
+    fn for_each_property(schema: &Value, path: &str, check: &mut impl FnMut(&str, &Value)) {
+        match schema {
+            Value::Object(fields) => {
+                for (key, value) in fields {
+                    let properties = value.as_object().filter(|_| key == "properties");
+                    let is_variant = properties.is_some_and(|it| it.len() == 1)
+                        && path.contains("oneOf")
+                        && fields.contains_key("description");
+                    if !is_variant {
+                        for (name, property) in properties.into_iter().flatten() {
+                            check(&format!("{path}.{name}"), property);
+                        }
+                    }
+                    for_each_property(value, &format!("{path}.{key}"), check);
+                }
+            }
+            Value::Array(items) => {
+                items.iter().for_each(|item| for_each_property(item, path, check));
+            }
+            _ => {}
+        }
+    }
+
     fn names(mode: RunMode) -> Vec<String> {
-        tools(mode).tool_definitions().iter().map(|tool| tool.name.to_string()).collect()
+        tools(mode).tool_names()
     }
 
     #[test]
@@ -344,7 +594,8 @@ mod tests {
         assert_eq!(names(RunMode::Validate), [&["submit_verdict"][..], &always].concat());
         assert_eq!(names(RunMode::Advise), [&["submit_opinion"][..], &always].concat());
         assert_eq!(names(RunMode::Conclude), [&["submit_conclusion"][..], &always].concat());
-        assert_eq!(names(RunMode::Learn), [&["submit_lessons"][..], &always].concat());
+        let without_people = ["submit_lessons", "report_progress", "search_knowledge"];
+        assert_eq!(names(RunMode::Learn), without_people);
         assert_eq!(names(RunMode::Implement), [&["submit_result"][..], &always].concat());
     }
 
@@ -380,6 +631,94 @@ mod tests {
             assert!(has(&required(1), name), "{name}");
         }
         assert!(has(&required(0), "criteria") && !has(&required(1), "criteria"));
+    }
+
+    #[test]
+    fn every_tool_and_every_property_has_a_description() {
+        for mode in MODES {
+            for tool in all_tools(mode).tool_definitions() {
+                let name = tool.name.to_string();
+                let text = tool.description.as_deref().unwrap_or_default();
+                assert!(text.len() > 80, "{name}: {text}");
+                let schema = Value::Object((*tool.input_schema).clone());
+                for_each_property(&schema, &name, &mut |path, property| {
+                    let text = property["description"].as_str().unwrap_or_default();
+                    assert!(text.len() > 5, "{path} has no description: {property}");
+                });
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn errors_say_how_to_correct_the_call() {
+        let tools = all_tools(RunMode::Implement);
+        let error = async |name: &str, arguments: Value| {
+            tools.handle_call(name, arguments).await.expect_err("an error").join("\n")
+        };
+        let text = error(RUN_GATES, json!({ "action": "wait" })).await;
+        assert!(text.contains("`start`") && text.contains("`action` (required)"), "{text}");
+        let text = error(RUN_GATES, json!({ "action": "result" })).await;
+        assert!(text.contains("\"id\": \"g1\""), "{text}");
+        let text = error(GET_TASK, json!({ "id": 1 })).await;
+        assert!(text.contains("takes no arguments"), "{text}");
+        let text = error(REPORT_PROGRESS, json!({})).await;
+        assert!(text.contains("`message` (required)"), "{text}");
+        let text = error("submit_plan", json!({})).await;
+        assert!(text.contains("there are: get_task, run_gates"), "{text}");
+        let text = error(ASK_HUMAN, json!({ "question": " " })).await;
+        assert!(text.contains("`question` is empty"), "{text}");
+    }
+
+    #[tokio::test]
+    async fn gates_are_started_and_their_results_returned() {
+        let tools = all_tools(RunMode::Implement);
+        let start = json!({ "action": "start", "gates": ["tests"] });
+        assert_eq!(tools.handle_call(RUN_GATES, start).await.as_deref(), Ok("g1: tests"));
+        let result = json!({ "action": "result", "id": "g7" });
+        let errors = tools.handle_call(RUN_GATES, result).await.expect_err("an error");
+        assert_eq!(errors, ["no run `g7`"]);
+    }
+
+    #[tokio::test]
+    async fn denials_are_listed_with_the_task_and_answered_to_hooks() {
+        let tools = all_tools(RunMode::Implement).with_policy(Arc::new(|request| {
+            let denied = request.command.as_deref() == Some("git push");
+            let effect = if denied { PermissionEffect::Deny } else { PermissionEffect::Allow };
+            PermissionDecision { effect, reason: "only Tamma pushes commits".to_owned() }
+        }));
+        let call =
+            |command: &str| json!({ "tool_name": "Bash", "tool_input": { "command": command } });
+        assert_eq!(tools.handle_hook(&call("cargo test")), json!({}));
+        let before = tools.handle_call(GET_TASK, json!({})).await.expect("a task");
+        assert_eq!(before, "# Task: greet\n");
+        let response = tools.handle_hook(&call("git push"));
+        let output = &response["hookSpecificOutput"];
+        assert_eq!(output["permissionDecision"], "deny");
+        let reason = output["permissionDecisionReason"].as_str().unwrap_or_default();
+        assert!(reason.starts_with("Denied: only Tamma pushes commits. Instead: "), "{reason}");
+        let after = tools.handle_call(GET_TASK, json!({})).await.expect("a task");
+        assert!(after.contains(&format!("- `git push`: {reason}")), "{after}");
+        let plan_mode = json!({ "tool_name": "EnterPlanMode", "tool_input": {} });
+        let response = tools.handle_hook(&plan_mode).to_string();
+        assert!(response.contains("Tamma plans in runs of its own"), "{response}");
+    }
+
+    #[tokio::test]
+    async fn a_question_returns_the_answer_or_ends_the_run() {
+        let answer = |answer: Option<&'static str>| -> AskPerson {
+            Arc::new(move |_| Box::pin(async move { answer.map(str::to_owned) }))
+        };
+        let ask = json!({ "question": "Tabs or spaces?" });
+        for (given, expected) in
+            [(Some("Bo answered: tabs"), "Bo answered: tabs"), (None, "End your turn")]
+        {
+            let services =
+                ToolServices { ask_person: Some(answer(given)), ..ToolServices::default() };
+            let tools = tools(RunMode::Plan).with_services(services);
+            let text = tools.handle_call(ASK_HUMAN, ask.clone()).await.expect("accepted");
+            assert!(text.contains(expected), "{text}");
+            assert_eq!(tools.question.borrow().is_some(), given.is_none());
+        }
     }
 
     #[tokio::test]

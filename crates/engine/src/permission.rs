@@ -6,6 +6,7 @@
 //! Requests that cannot be understood are denied. [`tamma_policy`] decides; this module resolves
 //! paths first.
 
+mod denial;
 mod resolved_path;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,6 +20,7 @@ use tamma_policy::{PolicyRequest, command};
 use crate::agent::RunMode;
 use resolved_path::ResolvedPath;
 
+pub(crate) use self::denial::{NO_PLAN_MODE, denial_text, listed_denial};
 pub use tamma_policy::{Error, PermissionDecision, PermissionEffect};
 
 /// Type of a permission request.

@@ -13,6 +13,7 @@
 //! must ensure that no process of an earlier run still writes here
 //! ([`stop_orphans`](crate::process::ProcessRecords::stop_orphans)).
 
+mod agent_snapshot;
 mod checkpoint;
 mod refs;
 

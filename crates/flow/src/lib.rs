@@ -5,8 +5,8 @@ pub mod search_attributes;
 mod task;
 
 pub use task::{
-    ActionRequest, ActionResponse, CarriedState, RunStarted, TaskStatus, TaskWorkflow,
-    WorkflowInput, WorkflowOrigin, WorkflowTuning,
+    ActionRequest, ActionResponse, CarriedState, QuestionOpened, RunStarted, TaskStatus,
+    TaskWorkflow, WorkflowInput, WorkflowOrigin, WorkflowTuning,
 };
 
 /// Task queue of workflows, and of all activities except implementation runs.

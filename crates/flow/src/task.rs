@@ -13,7 +13,7 @@ use std::time::Duration;
 use futures_util::future::{Fuse, FutureExt as _, LocalBoxFuture};
 use serde::{Deserialize, Serialize};
 use tamma_core::actor::Actor;
-use tamma_core::ids::{Name, PlanHash, PolicyVersion};
+use tamma_core::ids::{Name, PlanHash, PolicyVersion, Reference};
 use tamma_core::rules::Rules;
 use tamma_core::task::Task;
 use tamma_core::task_loop::{
@@ -111,6 +111,20 @@ pub struct RunStarted {
     pub agent: Name,
 }
 
+/// Question of a run that waits for the answer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QuestionOpened {
+    /// Time of the question.
+    pub at: Timestamp,
+    /// Job number of the run.
+    pub job_number: u32,
+    /// Stored text of the question.
+    pub question: Reference,
+    /// Stored answer to use if nobody answers in time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub default_answer: Option<Reference>,
+}
+
 /// Status of a task.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskStatus {
@@ -149,6 +163,14 @@ impl From<RunStarted> for TaskEvent {
             by: Actor::Tamma,
             kind: EventKind::RunStarted { job_number, agent },
         }
+    }
+}
+
+impl From<QuestionOpened> for TaskEvent {
+    fn from(opened: QuestionOpened) -> Self {
+        let QuestionOpened { at, job_number, question, default_answer } = opened;
+        let kind = EventKind::QuestionOpened { job_number, question, default_answer };
+        Self { format: FormatVersion, at, by: Actor::Tamma, kind }
     }
 }
 
@@ -333,6 +355,24 @@ impl TaskWorkflow {
         run_started: RunStarted,
     ) -> ActionResponse {
         enqueue_and_wait(ctx, run_started.into()).await
+    }
+
+    #[update_validator(open_question)]
+    fn validate_question(
+        &self,
+        _ctx: &WorkflowContextView,
+        opened: &QuestionOpened,
+    ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+        Ok(self.check_event(&opened.clone().into())?)
+    }
+
+    /// Shows people the question of a run that waits for the answer.
+    #[update(name = "question_opened")]
+    pub async fn open_question(
+        ctx: &mut WorkflowContext<Self>,
+        opened: QuestionOpened,
+    ) -> ActionResponse {
+        enqueue_and_wait(ctx, opened.into()).await
     }
 }
 

@@ -24,6 +24,7 @@ pub struct ProjectConfig {
     tiers: [String; 3],
     gates: String,
     engines: Vec<String>,
+    agent_settings: String,
     more: String,
 }
 
@@ -63,6 +64,7 @@ impl ProjectConfig {
             tiers: [(); 3].map(|()| format!("{{ agent: {AGENT} }}")),
             gates: GATES.to_owned(),
             engines: vec!["sandbox: off".to_owned()],
+            agent_settings: String::new(),
             more: String::new(),
         })
     }
@@ -75,6 +77,7 @@ impl ProjectConfig {
             tiers: models.map(|model| format!("{{ agent: {agent}, model: {model} }}")),
             gates: GATES.to_owned(),
             engines: Vec::new(),
+            agent_settings: String::new(),
             more: String::new(),
         }
     }
@@ -100,6 +103,13 @@ impl ProjectConfig {
         Self { engines: settings.into_iter().collect(), ..self }
     }
 
+    /// Lets the agent wait for answers to its questions.
+    #[must_use]
+    pub fn question_wait(mut self, seconds: u32) -> Self {
+        self.agent_settings = format!("    question_wait_seconds: {seconds}\n");
+        self
+    }
+
     /// Appends text: more gates, or other sections.
     #[must_use]
     pub fn more(mut self, text: &str) -> Self {
@@ -123,6 +133,7 @@ impl fmt::Display for ProjectConfig {
                 writeln!(f, "agents:\n  {agent}:\n    upstream: {upstream}")?;
             }
         }
+        f.write_str(&self.agent_settings)?;
         write!(f, "tiers:\n  simple: {simple}\n  moderate: {moderate}\n  complex: {complex}\n")?;
         write!(f, "gates:\n{}{}", self.gates, self.more)
     }

@@ -29,7 +29,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::WorkerConfig;
 use crate::error::Error;
-use crate::job_context::{AnnounceStart, JobContext};
+use crate::job_context::{JobContext, WorkflowCallbacks};
 use crate::results::Results;
 use crate::services::Services;
 use crate::step_writer::StepWriter;
@@ -64,7 +64,7 @@ impl Activities {
         request: JobRequest,
         attempt: u32,
         stop: CancellationToken,
-        announce_start: AnnounceStart,
+        callbacks: impl Into<WorkflowCallbacks>,
     ) -> Result<JobResult, Error> {
         let key = (request.pending.task, request.job_number);
         if attempt > 1
@@ -79,7 +79,7 @@ impl Activities {
             request,
             attempt,
             stop,
-            announce_start,
+            callbacks: callbacks.into(),
             rules,
             task_loop,
             task,

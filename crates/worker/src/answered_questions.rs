@@ -8,6 +8,7 @@ use std::fmt::Write as _;
 
 use tamma_core::actor::Actor;
 use tamma_core::history::{EntryData, EntryName};
+use tamma_core::ids::TaskId;
 use tamma_store::Store;
 
 use crate::error::Error;
@@ -46,13 +47,30 @@ impl AnsweredQuestion {
 
 /// Loads the answered questions of a task, oldest first.
 pub(crate) async fn load(store: &Store, ctx: &JobContext) -> Result<Vec<AnsweredQuestion>, Error> {
-    // Most tasks have no questions.
-    if ctx.task_loop.question_count == 0 {
+    // Most tasks have no questions. An earlier attempt of this job may have asked one.
+    if ctx.task_loop.question_count == 0 && ctx.attempt == 1 {
         return Ok(Vec::new());
     }
+    load_all(store, ctx.task.id).await
+}
+
+/// Returns the latest answer to a question, with the person who gave it, as text for the agent.
+pub(crate) async fn find_answer(
+    store: &Store,
+    task: TaskId,
+    question: &str,
+) -> Result<Option<String>, Error> {
+    let answered = load_all(store, task).await?.into_iter().rfind(|it| it.question == question);
+    Ok(answered.map(|AnsweredQuestion { answer, answered_by, .. }| match answered_by {
+        Some(person) => format!("{person} answered: {answer}"),
+        None => format!("Nobody answered in time. Your default applies: {answer}"),
+    }))
+}
+
+async fn load_all(store: &Store, task: TaskId) -> Result<Vec<AnsweredQuestion>, Error> {
     let (mut after, mut question, mut all) = (0, None, Vec::new());
     loop {
-        let lines = store.history(ctx.task.id, after, PAGE_SIZE).await?;
+        let lines = store.history(task, after, PAGE_SIZE).await?;
         let Some(last) = lines.last() else { return Ok(all) };
         after = last.entry.sequence;
         for line in lines {

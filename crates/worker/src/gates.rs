@@ -7,6 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::{FutureExt as _, StreamExt as _};
@@ -55,7 +56,12 @@ pub(crate) struct GateRunner<'a> {
     sandbox: sandbox::SandboxKind,
     /// Deadline for all gates.
     deadline: Instant,
+    /// Called with the name of each gate that has run.
+    progress: Option<GateProgress>,
 }
+
+/// Callback for the name of a gate that has run.
+pub(crate) type GateProgress = Arc<dyn Fn(&str) + Send + Sync>;
 
 /// Content of a checkout.
 enum CheckoutFiles<'a> {
@@ -108,7 +114,14 @@ impl<'a> GateRunner<'a> {
             planned_tests: planned,
             sandbox,
             deadline: until,
+            progress: None,
         })
+    }
+
+    /// Reports each gate that has run.
+    pub(crate) fn with_progress(mut self, progress: GateProgress) -> Self {
+        self.progress = Some(progress);
+        self
     }
 
     /// Runs all gates and judges their results.
@@ -302,6 +315,9 @@ impl<'a> GateRunner<'a> {
             Err(error) => return Err(error.into()),
         };
         self.ctx.fault_point("gate ended")?;
+        if let Some(progress) = &self.progress {
+            progress(name);
+        }
         let millis = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
         let cut = run.result.outcome == GateOutcome::TimedOut && left < own;
         Ok(TimedGateRun { run, millis, cut_short: cut })

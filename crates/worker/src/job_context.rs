@@ -9,8 +9,8 @@ use tamma_core::task::Task;
 use tamma_core::task_loop::{Job, TaskLoop};
 use tamma_engine::process::RunId;
 use tamma_engine::worktree::LatestWork;
-use tamma_flow::RunStarted;
 use tamma_flow::activities::JobRequest;
+use tamma_flow::{QuestionOpened, RunStarted};
 use tokio_util::sync::CancellationToken;
 
 use crate::error::Error;
@@ -19,6 +19,28 @@ use crate::fault_injection::FaultInjection;
 /// Callback that notifies the workflow that a run has started.
 pub type AnnounceStart =
     Arc<dyn Fn(RunStarted) -> BoxFuture<'static, Result<(), Error>> + Send + Sync>;
+
+/// Callback that shows people the question of a waiting run. Returns `false` if the workflow refuses
+/// it; the question then ends the run.
+pub type OpenQuestionUpdate =
+    Arc<dyn Fn(QuestionOpened) -> BoxFuture<'static, Result<bool, Error>> + Send + Sync>;
+
+/// Messages of a running job to its workflow.
+#[derive(Clone)]
+pub struct WorkflowCallbacks {
+    /// Notifies the workflow that a run has started.
+    pub announce_start: AnnounceStart,
+    /// Opens a question while the run waits.
+    pub open_question: OpenQuestionUpdate,
+}
+
+impl From<AnnounceStart> for WorkflowCallbacks {
+    /// Creates callbacks for a caller that cannot show questions, so questions end the run.
+    fn from(announce_start: AnnounceStart) -> Self {
+        let open_question: OpenQuestionUpdate = Arc::new(|_| Box::pin(async { Ok(false) }));
+        Self { announce_start, open_question }
+    }
+}
 
 /// Job in progress on this worker: the request, and everything that is known about its task.
 #[derive(Clone)]
@@ -29,7 +51,7 @@ pub(crate) struct JobContext {
     pub(crate) attempt: u32,
     /// Cancelled when the job must stop.
     pub(crate) stop: CancellationToken,
-    pub(crate) announce_start: AnnounceStart,
+    pub(crate) callbacks: WorkflowCallbacks,
     /// Rules that the task is pinned to.
     pub(crate) rules: Arc<Rules>,
     /// State machine when the job was requested.

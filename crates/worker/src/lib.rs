@@ -2,6 +2,7 @@
 
 mod activities;
 mod admission;
+mod agent_gates;
 mod answered_questions;
 mod clock;
 mod config;
@@ -11,6 +12,7 @@ mod fault_injection;
 mod gates;
 mod job_context;
 mod knowledge_context;
+mod live_questions;
 mod project_context;
 mod prompts;
 mod repositories;
@@ -20,6 +22,7 @@ mod run_recorder;
 mod runs;
 mod services;
 mod step_writer;
+mod task_text;
 mod toolchains;
 mod unsaved_results;
 
@@ -38,7 +41,7 @@ pub use activities::Activities;
 pub use config::WorkerConfig;
 pub use error::Error;
 pub use fault_injection::FaultInjection;
-pub use job_context::AnnounceStart;
+pub use job_context::{AnnounceStart, OpenQuestionUpdate, WorkflowCallbacks};
 pub use prompts::{PromptProblem, check_prompt};
 pub use run_recorder::{PromptRecord, Redact, RunEnding, RunFacts, RunRecorder};
 /// Launcher inside a sandbox, for the program that runs it.

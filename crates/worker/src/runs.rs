@@ -15,6 +15,7 @@ use tamma_core::rules::{AgentRules, CouncilMember, Effort, Rules};
 use tamma_core::task_loop::{Outcome, Timestamp};
 use tamma_core::tier::Tier;
 use tamma_engine::agent::{CodingAgent, ModelAccess, RunEnd, RunMode, RunReport, RunRequest};
+use tamma_engine::agent_tools::{AgentGates, ToolServices};
 use tamma_engine::gateway::{BudgetLimit, BudgetScope, Gateway, Upstream};
 use tamma_engine::permission::{PermissionEffect, PermissionPolicy, PermissionRules};
 use tamma_engine::process::ProcessRecords;
@@ -34,15 +35,20 @@ use crate::config::WorkerConfig;
 use crate::error::Error;
 use crate::job_context::JobContext;
 use crate::knowledge_context::Knowledge;
+use crate::live_questions;
 use crate::project_context::ProjectContext;
 use crate::prompts::RenderedPrompt;
 use crate::retry::retry_until_stopped;
 use crate::run_recorder::{PromptRecord, REQUESTED_MODEL, RunEnding, RunFacts, RunRecorder};
+use crate::task_text::{RunLimits, task_text};
 use crate::toolchains;
 
 /// Longest quota pause that an agent waits out by itself. After a longer one, the task gives up its
 /// slot.
 const MAX_QUOTA_WAIT: Duration = Duration::from_secs(20);
+
+/// Shortest time limit of an agent's commands, in seconds.
+const MIN_SHELL_SECONDS: u32 = 120;
 
 /// Name of the gateway's socket in the data directory.
 const GATEWAY_SOCKET: &str = "gateway.sock";
@@ -67,6 +73,10 @@ pub(crate) struct Assignment {
     pub(crate) allowance: SpendLimit,
     /// Facts that its submission is checked against.
     pub(crate) facts: SubmissionFacts,
+    /// Failure brief in the prompt, if any.
+    pub(crate) brief: Option<String>,
+    /// Gates that the agent can run, for runs that change files.
+    pub(crate) gates: Option<Arc<dyn AgentGates>>,
 }
 
 /// Working directory of an agent.
@@ -223,9 +233,17 @@ impl AgentRunner {
         let task_loop = &ctx.task_loop;
         let limit = budget::task_limit(task_loop.risk_level(), &task_loop.granted, &ctx.rules);
         let allowance = budget::remaining(&task_loop.spend, &limit);
-        let facts = self.submission_facts(ctx, worktree, mode).await?;
-        let continuation = None;
-        let assignment = Assignment { slot, mode, prompt, continuation, seconds, allowance, facts };
+        let assignment = Assignment {
+            slot,
+            mode,
+            prompt,
+            continuation: None,
+            seconds,
+            allowance,
+            facts: self.submission_facts(ctx, worktree, mode).await?,
+            brief: None,
+            gates: None,
+        };
         self.run(ctx, project, worktree.into(), assignment).await
     }
 
@@ -261,7 +279,17 @@ impl AgentRunner {
         folder: WorkingFolder<'_>,
         assignment: Assignment,
     ) -> Result<AgentRun, Error> {
-        let Assignment { slot, mode, prompt, continuation, seconds, allowance, facts } = assignment;
+        let Assignment {
+            slot,
+            mode,
+            prompt,
+            continuation,
+            seconds,
+            allowance,
+            facts,
+            brief,
+            gates,
+        } = assignment;
         let AgentSlot { member, home } = slot;
         let (name, rules) = agent_for(project, &member)?;
         let provider: Name = project
@@ -331,6 +359,25 @@ impl AgentRunner {
         };
         let resume_prompt = continuation.map(|it| it.text + &answers_text);
         let secrets = self.secrets(rules, upstream.as_ref());
+        let limits = RunLimits {
+            mode,
+            brief: brief.as_deref(),
+            seconds,
+            allowance,
+            protected: &permissions.protected_patterns(),
+            denied: &permissions.denied_commands(),
+            answers: &answers_text,
+        };
+        let services = ToolServices {
+            task_text: task_text(&self.store, ctx, &limits).await?,
+            gates,
+            ask_person: live_questions::ask_person(
+                &self.store,
+                ctx,
+                rules.question_wait_seconds,
+                seconds,
+            ),
+        };
         let subjects = Arc::<Mutex<Vec<String>>>::default();
         let request = RunRequest {
             run: ctx.run_id(),
@@ -359,6 +406,8 @@ impl AgentRunner {
             }),
             search: self.knowledge.search(ctx.project()),
             facts,
+            services,
+            shell_seconds: shell_seconds(&ctx.rules),
             timeouts: self.config.timeouts,
         };
         let facts = RunFacts {
@@ -623,6 +672,12 @@ fn effort(rules: &Rules, mode: RunMode, tier: Tier) -> Option<Effort> {
         RunMode::Learn => roles.learning,
     };
     role.or(rules.tiers.get(tier).effort)
+}
+
+/// Returns the time that commands of an agent can take, in seconds: as long as the longest gate.
+fn shell_seconds(rules: &Rules) -> u32 {
+    let longest = rules.gates.values().map(|gate| gate.timeout_seconds).max();
+    longest.unwrap_or_default().max(MIN_SHELL_SECONDS)
 }
 
 /// Returns whether a limit is used up.

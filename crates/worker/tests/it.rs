@@ -9,6 +9,8 @@
 
 #[path = "it/admission.rs"]
 mod admission;
+#[path = "it/agent_tools.rs"]
+mod agent_tools;
 #[path = "it/cluster.rs"]
 mod cluster;
 #[path = "it/complete_task.rs"]

@@ -18,6 +18,7 @@ use tamma_testkit::model::{ConversationCase, ModelStep, Script, ScriptedCall};
 use tamma_testkit::wait::wait_until_true;
 
 use super::fixture::{self, AgentFixture, Candidate, UpdateLog, at, describe};
+use super::tool_scenarios;
 use crate::support::scripts::plan_arguments;
 
 /// Scenario of the contract.
@@ -28,7 +29,11 @@ pub(crate) enum Scenario {
     Judges,
     Protected,
     Denied,
+    Explained,
+    Rereads,
+    Gated,
     Question,
+    Answered,
     Stalls,
     Crashes,
     Cancelled,
@@ -49,7 +54,11 @@ impl Scenario {
             Self::Judges,
             Self::Protected,
             Self::Denied,
+            Self::Explained,
+            Self::Rereads,
+            Self::Gated,
             Self::Question,
+            Self::Answered,
             Self::Stalls,
             Self::Crashes,
             Self::Cancelled,
@@ -71,7 +80,9 @@ impl Scenario {
             Self::Writes
                 | Self::Plans
                 | Self::Denied
+                | Self::Explained
                 | Self::Question
+                | Self::Answered
                 | Self::Refused
                 | Self::Budget
         )
@@ -86,7 +97,11 @@ impl std::fmt::Display for Scenario {
             Self::Judges => "submits a verdict",
             Self::Protected => "a protected path is untouched",
             Self::Denied => "permission asked and denied",
+            Self::Explained => "the reason of a denial reaches the model",
+            Self::Rereads => "the assignment is read again",
+            Self::Gated => "gates run by the agent",
             Self::Question => "a question answered after a restart",
+            Self::Answered => "a question answered without a restart",
             Self::Stalls => "the model stalls",
             Self::Crashes => "the agent crashes",
             Self::Cancelled => "cancelled with all child processes",
@@ -112,7 +127,11 @@ pub(crate) async fn check(
         Scenario::Judges => judges(candidate).await,
         Scenario::Protected => protected(candidate).await,
         Scenario::Denied => denied(candidate).await,
+        Scenario::Explained => tool_scenarios::explained(candidate).await,
+        Scenario::Rereads => tool_scenarios::rereads(candidate).await,
+        Scenario::Gated => tool_scenarios::gated(candidate).await,
         Scenario::Question => question(candidate).await,
+        Scenario::Answered => tool_scenarios::answered(candidate).await,
         Scenario::Stalls => stalls(candidate).await,
         Scenario::Crashes => crashes(candidate).await,
         Scenario::Cancelled => cancelled(candidate).await,
@@ -131,23 +150,23 @@ fn write(name: &str, content: &str) -> ModelStep {
     ModelStep::call(ScriptedCall::Write { path: name.to_owned(), content: content.to_owned() })
 }
 
-fn run_command(cmd: impl Into<String>) -> ModelStep {
+pub(super) fn run_command(cmd: impl Into<String>) -> ModelStep {
     ModelStep::call(ScriptedCall::Shell { cmd: cmd.into() })
 }
 
-fn tool(name: &str, args: Value) -> ModelStep {
+pub(super) fn tool(name: &str, args: Value) -> ModelStep {
     ModelStep::call(ScriptedCall::tool(name, args))
 }
 
-fn done(summary: &str) -> ModelStep {
+pub(super) fn done(summary: &str) -> ModelStep {
     tool("submit_result", json!({ "status": "done", "summary": summary }))
 }
 
-fn script(steps: impl IntoIterator<Item = ModelStep>) -> Script {
+pub(super) fn script(steps: impl IntoIterator<Item = ModelStep>) -> Script {
     Script::new(steps.into_iter().chain([ModelStep::say("Done.")]))
 }
 
-fn finished(report: &RunReport, updates: &UpdateLog) -> Result<Submission> {
+pub(super) fn finished(report: &RunReport, updates: &UpdateLog) -> Result<Submission> {
     match &report.end {
         RunEnd::Finished { submission, .. } => Ok(submission.clone()),
         _ => bail!(describe(report, updates)),

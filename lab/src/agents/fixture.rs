@@ -15,7 +15,7 @@ use tamma_engine::agent::{
     AgentObserver, AgentTimeouts, AgentUpdate, CodingAgent, ModelAccess, RunMode, RunReport,
     RunRequest,
 };
-use tamma_engine::agent_tools::empty_search;
+use tamma_engine::agent_tools::{ToolServices, empty_search};
 use tamma_engine::gateway::{Gateway, Upstream};
 use tamma_engine::permission;
 use tamma_engine::process::{ProcessRecords, RunId};
@@ -180,6 +180,8 @@ impl AgentFixture {
             },
             effort: None,
             resume_prompt: None,
+            services: ToolServices::default(),
+            shell_seconds: 120,
             worktree: tree,
         }
     }

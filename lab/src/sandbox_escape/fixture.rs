@@ -17,7 +17,7 @@ use tamma_core::task_loop::Timestamp;
 use tamma_engine::agent::{
     AgentObserver, AgentTimeouts, AgentUpdate, CodingAgent, RunMode, RunReport, RunRequest,
 };
-use tamma_engine::agent_tools::empty_search;
+use tamma_engine::agent_tools::{ToolServices, empty_search};
 use tamma_engine::gateway::{Gateway, RunEndpoint, RunEndpointConfig};
 use tamma_engine::git::Git;
 use tamma_engine::mirror::Mirror;
@@ -184,6 +184,8 @@ impl EscapeFixture {
             },
             effort: None,
             resume_prompt: None,
+            services: ToolServices::default(),
+            shell_seconds: 120,
         };
         let records = ProcessRecords::open(&self.at("data")).await?;
         let updates = self.updates.clone();

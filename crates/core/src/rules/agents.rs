@@ -27,7 +27,9 @@ use crate::tier::Tier;
 /// `args`, `env` and `files` are Jinja templates. Variables: `url` and `token` of the gateway,
 /// `home` of the run, `worktree`, `model` and `effort` (empty if the agent chooses), `context`
 /// (`context_tokens`), `look` (true for a read-only run), `caged` (true inside Tamma's sandbox), and
-/// the lists `protected` (paths), `forbidden` and `asked` (commands).
+/// the lists `protected` (paths), `forbidden` and `asked` (commands). `denials` has the texts of
+/// denials, `hook_url` is called before a tool to get one, and `shell_seconds` is the time that a
+/// command may take.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema, Validate)]
 #[serde(default, deny_unknown_fields)]
 pub struct AgentRules {
@@ -75,6 +77,11 @@ pub struct AgentRules {
     #[serde(skip_serializing_if = "is_default_context")]
     #[garde(range(min = 1_000, max = 100_000_000))]
     pub context_tokens: u32,
+    /// Seconds that a run waits for the answer to `ask_human`. It must be shorter than the agent's
+    /// own limit for a tool call. With 0, a question ends the run, and the next run gets the answer.
+    #[serde(skip_serializing_if = "is_default")]
+    #[garde(range(min = 0, max = 3_600))]
+    pub question_wait_seconds: u32,
 }
 
 /// Context window that is assumed for agents that do not say.
@@ -129,6 +136,7 @@ impl Default for AgentRules {
             home: Vec::new(),
             modes: SessionModes::default(),
             context_tokens: DEFAULT_CONTEXT_TOKENS,
+            question_wait_seconds: 0,
         }
     }
 }

@@ -70,6 +70,17 @@ pub enum EventKind {
         #[serde(rename = "engine")]
         agent: Name,
     },
+    /// An agent asked a person, and its run waits for the answer.
+    QuestionOpened {
+        /// Job number of the run.
+        #[serde(rename = "ticket")]
+        job_number: u32,
+        /// Stored text of the question.
+        question: Reference,
+        /// Answer to use if nobody answers in time.
+        #[serde(rename = "default", default, skip_serializing_if = "Option::is_none")]
+        default_answer: Option<Reference>,
+    },
     /// A job finished.
     #[serde(rename = "done")]
     JobFinished {

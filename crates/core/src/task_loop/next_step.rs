@@ -156,6 +156,8 @@ pub fn allowed_answers(question: &OpenQuestion) -> Vec<AnswerKind> {
         }
         AlertCause::ReviewNeeded => vec![A::Accept, A::RequestChanges, A::ChangeTask, A::Cancel],
         AlertCause::Blocked(_) => vec![A::Override, A::ChangeTask, A::Retry, A::Cancel, A::Abandon],
+        // A waiting run has not failed, so there is nothing to abandon.
+        AlertCause::AgentQuestion if question.live => vec![A::Reply, A::ChangeTask, A::Cancel],
         AlertCause::AgentQuestion => vec![A::Reply, A::ChangeTask, A::Cancel, A::Abandon],
         AlertCause::Rejected => vec![A::ChangeTask, A::Retry, A::Cancel, A::Abandon],
         _ => {

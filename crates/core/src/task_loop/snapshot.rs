@@ -136,6 +136,10 @@ pub struct TaskLoop {
     /// Open question.
     #[serde(rename = "question")]
     pub open_question: Option<OpenQuestion>,
+    /// Last question that was answered while its run waited. The run may have given up just before
+    /// the answer came.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answered_live: Option<Reference>,
 }
 
 /// Pause of a task.
@@ -210,6 +214,9 @@ pub struct OpenQuestion {
     /// Answer to use if nobody answers in time.
     #[serde(rename = "default", default, skip_serializing_if = "Option::is_none")]
     pub default_answer: Option<Reference>,
+    /// The run that asked is still waiting, and an answer changes no state.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub live: bool,
 }
 
 impl TaskLoop {

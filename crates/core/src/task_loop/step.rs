@@ -1,12 +1,14 @@
 //! One step of the state machine.
 //!
 //! [`step`] dispatches on the kind of the event: [`outcomes`] handles finished jobs, [`actions`]
-//! people's actions and [`timers`] passed time. Shared operations, such as changing state and
+//! people's actions, [`timers`] passed time and
+//! [`open_question`] questions of running agents. Shared operations, such as changing state and
 //! asking people, are in [`transitions`]. [`next_job`] alone decides which job starts next, after
 //! every event.
 
 mod actions;
 mod next_job;
+mod open_question;
 mod outcomes;
 mod timers;
 mod transitions;
@@ -99,6 +101,7 @@ pub fn begin(received: &TaskReceived, rules: &Rules) -> Step {
             cost_warned: false,
             question_count: 0,
             open_question: None,
+            answered_live: None,
         },
         now: received.at,
         actor: &received.by,
@@ -130,6 +133,9 @@ pub fn step(before: &TaskLoop, event: &TaskEvent, rules: &Rules) -> Result<Step,
         _ if before.state.is_terminal() => return Err(Refusal::Ended(before.state)),
         EventKind::RunStarted { job_number, agent } => {
             builder.run_started(*job_number, agent)?;
+        }
+        EventKind::QuestionOpened { job_number, question, default_answer } => {
+            builder.question_opened(*job_number, question, default_answer.as_ref())?;
         }
         EventKind::JobFinished { job_number, usage, outcome } => {
             builder.job_finished(*job_number, usage.as_ref(), outcome)?;

@@ -184,7 +184,13 @@ fn event(world: &World, happening: Happening, stormy: bool) -> TaskEvent {
             let outcome = any_outcome(world, detail);
             world.event(Actor::Tamma, EventKind::JobFinished { job_number, usage: None, outcome })
         }
-        248..=251 => {
+        248..=249 => {
+            let question = note();
+            let default_answer = (detail > 128).then(note);
+            let opened = EventKind::QuestionOpened { job_number, question, default_answer };
+            world.event(Actor::Tamma, opened)
+        }
+        250..=251 => {
             let agent = "engine".parse().expect("a name");
             let job_number = job_number.wrapping_add(u32::from(detail % 2));
             world.event(Actor::Tamma, EventKind::RunStarted { job_number, agent })

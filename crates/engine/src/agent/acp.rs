@@ -130,6 +130,7 @@ impl SessionContext {
                 .question
                 .send_replace(Some(permission_request::approval_question(&parsed, &decision)));
         }
+        self.tools.keep_denial(&parsed, &decision);
         (self.observer)(AgentUpdate::PermissionDecided(parsed, decision));
         outcome
     }
@@ -411,7 +412,11 @@ impl AcpSession {
                     }
                     return Ok(end);
                 }
-                NextTurn::Correct { prompt, errors } => {
+                NextTurn::Correct { mut prompt, errors } => {
+                    // Most agents do not tell the model why a call was denied.
+                    if let Some(denials) = tools.denials().take_new() {
+                        prompt = format!("{denials}\n{prompt}");
+                    }
                     observer(AgentUpdate::SubmissionRejected(errors));
                     prompt
                 }

@@ -14,7 +14,9 @@ use minijinja::{AutoEscape, Environment, ErrorKind, UndefinedBehavior, Value};
 use serde::Serialize;
 
 use super::{CodingAgent, RunRequest};
+use crate::agent_tools::HOOK_PATH;
 use crate::gateway::RunEndpoint;
+use crate::permission::{self, PermissionEffect, PermissionKind, PermissionRequest};
 use crate::sandbox::SandboxKind;
 
 /// Error from preparing a run.
@@ -61,6 +63,59 @@ struct TemplateVars<'a> {
     forbidden: &'a [String],
     #[serde(rename = "asked")]
     ask_commands: &'a [String],
+    /// Texts of denials: of each command in `forbidden`, of changed files, and of plan modes.
+    denials: &'a DenialTexts,
+    /// URL of the permission hook.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hook_url: Option<&'a str>,
+    /// Time that a command of the agent can take.
+    shell_seconds: u32,
+}
+
+/// Texts that tell a model why a call is denied, and what to do instead.
+#[derive(Debug, Default, Serialize)]
+struct DenialTexts {
+    /// Texts of the commands in `forbidden`.
+    commands: BTreeMap<String, String>,
+    /// Change of a protected file.
+    protected: String,
+    /// Change of any file in a read-only run.
+    write: String,
+    /// Command in a read-only run.
+    command: String,
+}
+
+impl DenialTexts {
+    /// Writes the texts of a run. The reason of each command is the one that the policy gives.
+    fn new(request: &RunRequest, forbidden: &[String]) -> Self {
+        let call = |kind, command: Option<&str>| PermissionRequest {
+            kind,
+            title: String::new(),
+            paths: Vec::new(),
+            command: command.map(str::to_owned),
+        };
+        let text = |call: &PermissionRequest, reason: &str| {
+            permission::denial_text(request.mode, call, reason)
+        };
+        let forbidden = forbidden.iter().map(|command| {
+            let call = call(PermissionKind::Command, Some(command));
+            let decision = (request.policy)(&call);
+            let reason = match decision.effect {
+                PermissionEffect::Deny => decision.reason,
+                PermissionEffect::Allow | PermissionEffect::Ask => {
+                    "the rules of this project forbid it".to_owned()
+                }
+            };
+            (command.clone(), text(&call, &reason))
+        });
+        let write = call(PermissionKind::Write, None);
+        Self {
+            commands: forbidden.collect(),
+            protected: text(&write, "the rules of this project protect this file"),
+            write: text(&write, "this run is read-only"),
+            command: text(&call(PermissionKind::Command, Some("")), "this run is read-only"),
+        }
+    }
 }
 
 /// Renders the agent's templates and writes its files.
@@ -75,6 +130,8 @@ pub(super) async fn prepare(
     let prefix = |command: &String| command.trim_end_matches([' ', '*']).to_owned();
     let forbidden: Vec<_> = request.denied_commands.iter().map(prefix).collect();
     let ask_commands: Vec<_> = request.ask_commands.iter().map(prefix).collect();
+    let denials = DenialTexts::new(request, &forbidden);
+    let hook_url = endpoint.map(|endpoint| format!("{}/mcp{HOOK_PATH}", endpoint.url()));
     let variables = TemplateVars {
         url: endpoint.map(RunEndpoint::url),
         token: endpoint.map(|endpoint| endpoint.token().expose()),
@@ -88,6 +145,9 @@ pub(super) async fn prepare(
         protected: &request.protected_paths,
         forbidden: &forbidden,
         ask_commands: &ask_commands,
+        denials: &denials,
+        hook_url: hook_url.as_deref(),
+        shell_seconds: request.shell_seconds,
     };
     let (launch, files) = render(agent, &variables)?;
     if endpoint.is_none() {
@@ -142,8 +202,8 @@ fn render(
 
 /// Returns `true` if a template only lacks the variables of runs through the gateway.
 fn needs_gateway(templates: &Environment<'_>, text: &str, variables: &TemplateVars<'_>) -> bool {
-    let (url, token, home) = (Some(""), Some(""), Some(Path::new("")));
-    let variables = Value::from(Serde(TemplateVars { url, token, home, ..*variables }));
+    let (url, token, home, hook_url) = (Some(""), Some(""), Some(Path::new("")), Some(""));
+    let variables = Value::from(Serde(TemplateVars { url, token, home, hook_url, ..*variables }));
     templates.render_str(text, variables).is_ok()
 }
 
@@ -155,6 +215,14 @@ fn template_environment() -> Environment<'static> {
     templates.add_filter("json", |value: Value| {
         serde_json::to_string(&value)
             .map_err(|error| minijinja::Error::new(ErrorKind::BadSerialization, error.to_string()))
+    });
+    // Quotes a text for a regular expression.
+    templates.add_filter("regex", |text: String| {
+        let quote = |letter: char| {
+            let special = r"\.+*?()|[]{}^$/".contains(letter);
+            special.then_some('\\').into_iter().chain([letter])
+        };
+        text.chars().flat_map(quote).collect::<String>()
     });
     templates
 }
@@ -202,12 +270,20 @@ fn create_private_dir(path: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::PermissionsExt as _;
+    use std::sync::LazyLock;
 
     use tamma_core::rules::Rules;
 
     use super::*;
 
     fn variables(through: bool, lists: &[String]) -> TemplateVars<'_> {
+        static DENIALS: LazyLock<DenialTexts> = LazyLock::new(|| DenialTexts {
+            commands: ["git push", "secrets/**"]
+                .map(|it| (it.to_owned(), "Denied: \"no\". Instead: b.".to_owned()))
+                .into(),
+            protected: "Denied: c. Instead: d.".to_owned(),
+            ..DenialTexts::default()
+        });
         TemplateVars {
             url: through.then_some("http://127.0.0.1:1/run"),
             token: through.then_some("a-token"),
@@ -221,6 +297,9 @@ mod tests {
             protected: lists,
             forbidden: lists,
             ask_commands: lists,
+            denials: &DENIALS,
+            hook_url: through.then_some("http://127.0.0.1:1/run/mcp/permission"),
+            shell_seconds: 120,
         }
     }
 
@@ -271,6 +350,19 @@ mod tests {
                     assert!(parsed.is_ok(), "{name} {path}: {parsed:?}\n{text}");
                 }
             }
+        }
+    }
+
+    #[test]
+    fn built_in_agents_tell_the_model_why_a_command_is_denied() {
+        let lists = ["git push".to_owned()];
+        for (name, rules) in Rules::default().agents {
+            let agent = CodingAgent::from_rules(&rules, &BTreeMap::new());
+            let (_, files) = render(&agent, &variables(true, &lists)).expect("rendered");
+            let all: String = files.values().map(String::as_str).collect();
+            let direct = all.contains("Denied: \\\"no\\\". Instead: b.");
+            let by_hook = all.contains("http://127.0.0.1:1/run/mcp/permission");
+            assert!(direct || by_hook, "{name}: {all}");
         }
     }
 

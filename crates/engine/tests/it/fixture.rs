@@ -13,7 +13,7 @@ use tamma_engine::agent::{
     AgentObserver, AgentTimeouts, AgentUpdate, CodingAgent, ModelAccess, RunMode, RunReport,
     RunRequest,
 };
-use tamma_engine::agent_tools::empty_search;
+use tamma_engine::agent_tools::{ToolServices, empty_search};
 use tamma_engine::gateway::{Gateway, Upstream};
 use tamma_engine::git::Git;
 use tamma_engine::mirror::Mirror;
@@ -162,6 +162,8 @@ impl Fixture {
             },
             effort: None,
             resume_prompt: None,
+            services: ToolServices::default(),
+            shell_seconds: 120,
         }
     }
 

@@ -11,7 +11,7 @@ use tamma_core::run_result::{RunResult, RunStatus};
 use tamma_engine::agent::{
     AgentUpdate, CodingAgent, PlanEntry, RunEnd, RunMode, RunReport, RunRequest,
 };
-use tamma_engine::agent_tools::AgentQuestion;
+use tamma_engine::agent_tools::{AgentQuestion, AskPerson};
 use tamma_engine::gateway::{BudgetLimit, BudgetScope};
 use tamma_engine::permission::{PermissionDecision, PermissionEffect};
 use tamma_engine::submission::Submission;
@@ -280,6 +280,87 @@ async fn question_to_a_person_ends_the_run() {
 }
 
 #[tokio::test]
+async fn question_is_answered_while_the_run_waits() {
+    let fixture = Fixture::create().await;
+    let args = json!({ "question": "Which colour?" });
+    let script = Script::new([
+        AgentStep::Tool { name: "ask_human".to_owned(), args },
+        AgentStep::Say("And on.".to_owned()),
+    ]);
+    let mut request = fixture.run_request(&fixture.project(), RunMode::Implement);
+    request.access = Some(fixture.access(None).await);
+    let ask: AskPerson = std::sync::Arc::new(|question: AgentQuestion| {
+        Box::pin(async move { Some(format!("Bo answered {}: red", question.question)) })
+    });
+    request.services.ask_person = Some(ask);
+    let (report, updates) = run(&fixture, &fixture.agent(&script), &request).await;
+    assert_eq!(report.end, finished(Submission::NotRequired));
+    let messages = messages(&updates);
+    assert!(messages.contains("Bo answered Which colour?: red"), "{messages}");
+    assert!(messages.contains("And on."), "{messages}");
+}
+
+#[tokio::test]
+async fn denied_calls_are_explained_by_get_task_and_by_the_next_prompt() {
+    let fixture = Fixture::create().await;
+    let tree = fixture.worktree().await;
+    let verdict = json!({ "criteria": { "a": { "met": { "evidence": "b", "file": "c" } } } });
+    let script = Script::new([
+        AgentStep::Run("git push".to_owned()),
+        AgentStep::Tool { name: "get_task".to_owned(), args: json!({}) },
+        AgentStep::End { tokens: None },
+        AgentStep::Tool { name: "submit_verdict".to_owned(), args: verdict },
+    ]);
+    let mut request = fixture.run_request(tree.path(), RunMode::Validate);
+    request.access = Some(fixture.access(None).await);
+    request.services.task_text = Some("# Task: greet".to_owned());
+    let (_, updates) = run(&fixture, &fixture.agent(&script), &request).await;
+    let messages = messages(&updates);
+    let start = messages.find("# Task: greet").unwrap_or_else(|| panic!("{messages}"));
+    let text = &messages[start..];
+    assert!(text.contains("# Denied in this run\n\n- `git push`: Denied: "), "{text}");
+    assert!(text.contains(". Instead: "), "{text}");
+}
+
+#[tokio::test]
+async fn hook_answers_a_denied_call_with_its_reason() {
+    let fixture = Fixture::create().await;
+    let env = vec![URL_VARIABLE.to_owned()];
+    let script = Script::new([AgentStep::Describe { env, files: Vec::new() }, AgentStep::Hang]);
+    let model = ScriptedModel::start(model::Script::default()).await.unwrap();
+    let mut request = fixture.run_request(&fixture.project(), RunMode::Implement);
+    request.access = Some(fixture.access(Some(&model)).await);
+    let (updates, cancel) = (RecordedUpdates::default(), CancellationToken::new());
+    let (mut agent, records) = (through(&fixture, &script), fixture.records().await);
+    agent.files.insert("hook".to_owned(), "{{ hook_url }} {{ token }}".to_owned());
+    let observer = updates.observer();
+    let run = agent.run(&request, &records, &observer, &cancel);
+    let hooks = async {
+        updates.until(|update| matches!(update, AgentUpdate::Message(_)).then_some(())).await;
+        let hook = std::fs::read_to_string(request.home.join("hook")).unwrap();
+        let (url, token) = hook.split_once(' ').unwrap();
+        let call = |command: &str| {
+            json!({ "tool_name": "Bash", "tool_input": { "command": command } }).to_string()
+        };
+        let denied = post(url, token, &call("git push")).await;
+        assert!(denied.contains("Denied: only Tamma pushes commits. Instead: "), "{denied}");
+        let allowed = post(url, token, &call("cargo test")).await;
+        assert!(allowed.starts_with("HTTP/1.1 200") && allowed.ends_with("{}"), "{allowed}");
+        let foreign = post(url, "the-token-of-another", &call("git push")).await;
+        assert!(foreign.starts_with("HTTP/1.1 401"), "{foreign}");
+        cancel.cancel();
+    };
+    let (report, ()) = tokio::join!(run, hooks);
+    assert_eq!(report.unwrap().end, RunEnd::Cancelled);
+    let decided = |update: &AgentUpdate| match update {
+        AgentUpdate::PermissionDecided(_, decision) => Some(decision.effect),
+        _ => None,
+    };
+    let decided: Vec<_> = updates.all().iter().filter_map(decided).collect();
+    assert_eq!(decided, [PermissionEffect::Deny], "people see what a hook denied");
+}
+
+#[tokio::test]
 async fn permission_that_needs_a_person_ends_the_run_with_a_question() {
     let fixture = Fixture::create().await;
     let tree = fixture.worktree().await;
@@ -434,11 +515,17 @@ async fn run_that_calls_a_model_without_a_price_is_stopped_if_dollars_are_limite
 
 /// Returns the status line of the gateway's response to a call of our tools.
 async fn ping_tools(url: &str, token: &str) -> String {
+    let body = r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#;
+    let response = post(&format!("{url}/mcp"), token, body).await;
+    response.lines().next().unwrap_or_default().to_owned()
+}
+
+/// Returns the response to a JSON request.
+async fn post(url: &str, token: &str, body: &str) -> String {
     let (address, path) = url.strip_prefix("http://").unwrap().split_once('/').unwrap();
     let mut stream = TcpStream::connect(address).await.unwrap();
-    let body = r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#;
     let request = format!(
-        "POST /{path}/mcp HTTP/1.1\r\nhost: {address}\r\nauthorization: Bearer {token}\r\n\
+        "POST /{path} HTTP/1.1\r\nhost: {address}\r\nauthorization: Bearer {token}\r\n\
          content-type: application/json\r\naccept: application/json, text/event-stream\r\n\
          content-length: {}\r\nconnection: close\r\n\r\n{body}",
         body.len()
@@ -446,7 +533,7 @@ async fn ping_tools(url: &str, token: &str) -> String {
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut response = String::new();
     stream.read_to_string(&mut response).await.unwrap();
-    response.lines().next().unwrap_or_default().to_owned()
+    response
 }
 
 #[tokio::test]

@@ -342,3 +342,20 @@ async fn added_lines_are_found_despite_gitattributes() {
     assert!(tree.is_descendant(base, commit).await.unwrap());
     assert!(!tree.is_descendant(commit, base).await.unwrap());
 }
+
+#[tokio::test]
+async fn snapshot_of_a_run_moves_nothing() {
+    let fixture = Fixture::create().await;
+    let tree = fixture.worktree().await;
+    let base = fixture.base().await;
+    assert_eq!(tree.snapshot_commit().await.unwrap(), base, "there is nothing to commit");
+    fs::write(tree.path().join("src/new.txt"), "new\n").unwrap();
+    fs::remove_file(tree.path().join("README.md")).unwrap();
+    let commit = tree.snapshot_commit().await.unwrap();
+    let changed = tree.changed_files(base, commit).await.unwrap();
+    let expected = [("README.md", FileAction::Delete), ("src/new.txt", FileAction::Create)];
+    assert_eq!(changed, expected.map(|(path, action)| (path.to_owned(), action)).into());
+    assert_eq!(tree.head().await.unwrap(), base);
+    let status = git_in(tree.path(), &["status", "--porcelain"]).await;
+    assert!(status.contains("?? src/new.txt"), "the agent's index is untouched: {status}");
+}

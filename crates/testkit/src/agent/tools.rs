@@ -29,7 +29,9 @@ pub(super) async fn call_tool(
         }
         let response = request.send().await?.error_for_status()?;
         let text = response.text().await?;
-        Ok(serde_json::from_str(&text).unwrap_or_default())
+        // A slow response is an event stream with one event.
+        let event = text.lines().rev().find_map(|line| line.strip_prefix("data: "));
+        Ok(serde_json::from_str(event.unwrap_or(&text)).unwrap_or_default())
     };
     let info = json!({ "name": "scripted-agent", "version": env!("CARGO_PKG_VERSION") });
     let params = json!({ "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": info });

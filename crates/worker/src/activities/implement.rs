@@ -4,6 +4,7 @@
 //! an earlier attempt finished. Temporal retries the activity; nothing is retried here. An agent that
 //! says it is done is not believed: gates and the review judge the commit.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
@@ -18,6 +19,7 @@ use tamma_flow::activities::JobResult;
 use tokio_util::sync::CancellationToken;
 
 use super::brief::failure_brief;
+use crate::agent_gates::AgentGateRuns;
 use crate::answered_questions::format_question;
 use crate::clock::now;
 use crate::error::Error;
@@ -50,7 +52,7 @@ pub(super) async fn implement(
         return Ok(full);
     }
     let (agent, _) = agent_for(&project, &spec.tier.into())?;
-    (ctx.announce_start)(RunStarted { at: now(), job_number, agent }).await?;
+    (ctx.callbacks.announce_start)(RunStarted { at: now(), job_number, agent }).await?;
     ctx.fault_point("announced")?;
     let iterates =
         |decision: EscalationDecision| matches!(decision.action, EscalationAction::Iterate(_));
@@ -68,7 +70,7 @@ pub(super) async fn implement(
         "criteria": criteria_data(plan.criteria_of(&ctx.task)),
         "plan": plan_data(&plan),
         "known": knowledge,
-        "brief": brief,
+        "brief": &brief,
         "iteration": spec.iteration,
         "budget": budget_text(&spec.allowance, spec.timeout_seconds),
     });
@@ -86,6 +88,8 @@ pub(super) async fn implement(
         seconds: spec.timeout_seconds,
         allowance: spec.allowance,
         facts: SubmissionFacts::default(),
+        brief,
+        gates: None,
     };
     let run = match run_with_checkpoints(services, ctx, &project, &worktree, assignment).await {
         Err(error) => {
@@ -146,9 +150,13 @@ async fn run_with_checkpoints(
     worktree: &Worktree,
     assignment: Assignment,
 ) -> Result<AgentRun, Error> {
+    let gates = AgentGateRuns::new(services, ctx, project, worktree);
+    let _stop_gates = gates.stop_on_drop();
+    let assignment = Assignment { gates: Some(Arc::new(gates.clone())), ..assignment };
     let over = CancellationToken::new();
     let running = async {
         let run = services.agents.run(ctx, project, worktree.into(), assignment).await;
+        gates.finish().await;
         over.cancel();
         run
     };

@@ -35,7 +35,7 @@ use crate::runs::{AgentRun, AgentSlot, Assignment, WorkingFolder};
 use crate::services::Services;
 
 /// Time limit of the run, in seconds.
-const TIME_LIMIT_SECONDS: u32 = 120;
+const TIME_LIMIT_SECONDS: u32 = 300;
 
 /// Additional time to wait for a free slot.
 const MAX_SLOT_WAIT: Duration = Duration::from_secs(30);
@@ -213,6 +213,8 @@ async fn run_learning_agent(
         seconds: TIME_LIMIT_SECONDS,
         allowance: budget::remaining(&ctx.task_loop.spend, &limit),
         facts: SubmissionFacts { evidence_exists: evidence, ..SubmissionFacts::default() },
+        brief: None,
+        gates: None,
     };
     // One directory per attempt, because its content is useless to another.
     let empty =

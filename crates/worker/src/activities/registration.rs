@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::Activities;
 use crate::error::Error;
-use crate::job_context::AnnounceStart;
+use crate::job_context::{AnnounceStart, OpenQuestionUpdate, WorkflowCallbacks};
 
 /// Heartbeat interval of long jobs.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(500);
@@ -62,9 +62,11 @@ async fn run_with_heartbeats(
             }
         })
     });
+    let callbacks =
+        WorkflowCallbacks { announce_start: announce, open_question: question_update(&ctx) };
     let (attempt, stop) = (ctx.info().attempt, CancellationToken::new());
     // Boxed, because the future of a job with agents is large.
-    let mut work = Box::pin(activities.run_job(request, attempt, stop.clone(), announce));
+    let mut work = Box::pin(activities.run_job(request, attempt, stop.clone(), callbacks));
     let mut heartbeat = tokio::time::interval(HEARTBEAT_INTERVAL);
     let mut is_stopping = false;
     loop {
@@ -77,6 +79,27 @@ async fn run_with_heartbeats(
             }
         }
     }
+}
+
+/// Returns the callback that opens a question in the workflow.
+fn question_update(ctx: &ActivityContext) -> OpenQuestionUpdate {
+    let activity = ctx.clone();
+    Arc::new(move |opened| {
+        let handle = activity.workflow_handle::<TaskWorkflow>();
+        let attempt = activity.info().attempt;
+        Box::pin(async move {
+            let Some(handle) = handle else { return Ok(false) };
+            // The same question has the same reference, so a repeated update has no effect.
+            let id =
+                format!("question-{}-{attempt}-{}", opened.job_number, opened.question.as_str());
+            let options = WorkflowExecuteUpdateOptions::builder().update_id(id).build();
+            match handle.execute_update(TaskWorkflow::open_question, opened, options).await {
+                Ok(response) => Ok(response.is_ok()),
+                Err(error) if is_refusal(&error) => Ok(false),
+                Err(error) => Err(Error::Temporal(error.to_string())),
+            }
+        })
+    })
 }
 
 /// Runs a job where its placement says.

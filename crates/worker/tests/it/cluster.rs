@@ -54,10 +54,18 @@ impl Cluster {
 
     /// Starts all components with additional configuration.
     pub(crate) async fn start_with(script: &Script, extra_config: &str) -> Self {
+        Self::start_configured(script, |config| config.more(extra_config)).await
+    }
+
+    /// Starts all components with a changed configuration.
+    pub(crate) async fn start_configured(
+        script: &Script,
+        change: impl FnOnce(ProjectConfig) -> ProjectConfig,
+    ) -> Self {
         let services = tamma_testkit::Cluster::builder().private_temporal().start().await.unwrap();
         // By name, because stored histories contain the rules and must not contain local paths.
         let configure =
-            |config: ProjectConfig| config.command("scripted-agent").engines([]).more(extra_config);
+            |config: ProjectConfig| change(config.command("scripted-agent").engines([]));
         let repository = Repository::new().unwrap();
         let project =
             services.add_project(1, "greeter", repository, script, configure).await.unwrap();

@@ -148,7 +148,7 @@ async fn the_next_run_gets_the_gate_failure_and_fixes_it() {
 async fn a_repair_in_the_same_tier_resumes_the_session_with_the_brief_alone() {
     let mut script = sample_script(1);
     script.resume = ResumeSupport::Resume;
-    let tokens = Some(Tokens { input: 1_000, cached: 0, output: 10 });
+    let tokens = Some(Tokens { input: 1_000, output: 10, ..Tokens::default() });
     let failing_steps = [
         AgentStep::Write { path: "names.txt".into(), content: String::new() },
         AgentStep::Say("I emptied the list.".to_owned()),

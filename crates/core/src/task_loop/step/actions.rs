@@ -77,6 +77,12 @@ impl StepBuilder<'_> {
                 self.handle_failed_change(Fingerprint::default(), None, false)
             }
 
+            // Run waiting for an answer.
+            (Action::Reply { reply }, _) if self.has_live_question() => {
+                self.answer_live_question(reply, None);
+                Ok(())
+            }
+
             // Task waiting for a decision.
             (_, State::HumanEscalation) => self.handle_answer(action),
             (Action::Retry { .. }, _) => self.retry_now(),
@@ -178,7 +184,9 @@ impl StepBuilder<'_> {
     fn check_reviewed_commit(&self, action: &Action, seen: CommitId) -> Result<(), Refusal> {
         match self.task_loop.commit {
             Some(now) if now != seen => Err(Refusal::CommitChanged { seen, now }),
-            Some(_) if self.task_loop.open_question.is_some() => Ok(()),
+            Some(_) if self.task_loop.open_question.is_some() && !self.has_live_question() => {
+                Ok(())
+            }
             _ => Err(Refusal::wrong_state(self.task_loop.state, action)),
         }
     }
@@ -258,6 +266,10 @@ impl StepBuilder<'_> {
         reply: &Reference,
         reason: EntryReason,
     ) -> Result<(), Refusal> {
+        if question.live {
+            self.answer_live_question(reply, reason);
+            return Ok(());
+        }
         let data = EntryData::Stored(reply.clone());
         self.record_entry(EntryName::SmQuestionAnswered, reason, data.clone());
         let to = self.prepare_resume_state(question);

@@ -47,6 +47,7 @@ impl StepBuilder<'_> {
             return Err(Refusal::StaleResult { found: job_number, expected });
         };
         self.record_cost(job, usage);
+        self.end_live_question(outcome);
         self.apply_outcome(job, outcome)
     }
 
@@ -536,9 +537,19 @@ impl StepBuilder<'_> {
         question: &Reference,
         default_answer: Option<&Reference>,
     ) -> Result<(), Refusal> {
+        if self.task_loop.answered_live.as_ref() == Some(question) {
+            return self.continue_after_late_answer();
+        }
         let from = self.task_loop.state;
         let resume = if from == State::InProgress { State::Validated } else { from };
         let cause = AlertCause::AgentQuestion;
+        // People were asked while the run waited, and are not asked again.
+        if let Some(open) = self.task_loop.open_question.take() {
+            let data = EntryData::Cause(cause);
+            self.transition(Trigger::Alerted, State::HumanEscalation, None, data)?;
+            self.task_loop.open_question = Some(open);
+            return Ok(());
+        }
         self.transition(Trigger::Alerted, State::HumanEscalation, None, EntryData::Cause(cause))?;
         self.ask_stored_question(cause, from, resume, Some(question), default_answer);
         Ok(())

@@ -144,6 +144,8 @@ impl StepBuilder<'_> {
         default_answer: Option<&Reference>,
     ) {
         self.task_loop.question_count += 1;
+        // An agent's question outside `human_escalation` is one of a run that waits.
+        let live = agent_question.is_some() && self.task_loop.state != State::HumanEscalation;
         self.task_loop.open_question = Some(OpenQuestion {
             number: self.task_loop.question_count,
             cause,
@@ -154,6 +156,7 @@ impl StepBuilder<'_> {
             resume_state: resume,
             agent_question: agent_question.cloned(),
             default_answer: default_answer.cloned(),
+            live,
         });
         match (cause, agent_question) {
             (AlertCause::ApprovalNeeded { .. }, _) => {

@@ -1,4 +1,4 @@
-//! Section 6: an agent's question is stored and never blocks a process.
+//! Section 6: an agent's question is stored. It ends the run, or the run waits a bounded time.
 
 use rstest::rstest;
 use tamma_core::actor::Actor;
@@ -6,7 +6,8 @@ use tamma_core::budget::Grant;
 use tamma_core::cause::AlertCause;
 use tamma_core::history::{EntryData, EntryName};
 use tamma_core::task_loop::{
-    Action, AnswerKind, Job, NextStep, Outcome, Refusal, State, Trigger, allowed_answers,
+    Action, AnswerKind, Command, EventKind, Job, NextStep, Outcome, Refusal, State, Trigger,
+    allowed_answers,
 };
 
 use crate::world::{World, note, reason, text};
@@ -101,4 +102,126 @@ fn a_seen_question_has_no_default_answer() {
     let mut world = World::new().to(State::InProgress);
     world.done(question_asked(Some("d"))).ask(Action::Acknowledge);
     assert_eq!(world.it.default_answer_at(&world.rules), None);
+}
+
+/// Opens the question `q` of the active run.
+fn open(world: &mut World, default: Option<&str>) -> Result<(), Refusal> {
+    let job_number = world.it.active_job.map_or(0, |job| job.job_number);
+    let (question, default_answer) = (text("q"), default.map(text));
+    world.feed(Actor::Tamma, EventKind::QuestionOpened { job_number, question, default_answer })
+}
+
+fn count(world: &World, name: EntryName) -> usize {
+    world.log.iter().filter(|entry| entry.name == name).count()
+}
+
+#[rstest]
+#[case(State::Planning)]
+#[case(State::InProgress)]
+#[case(State::QualityReview)]
+fn a_waiting_run_gets_the_answer_and_continues(#[case] state: State) {
+    let mut world = World::new().to(state);
+    let job = world.it.active_job;
+    open(&mut world, None).unwrap();
+    assert_eq!((world.it.state, world.it.active_job), (state, job), "the run goes on");
+    let question = world.it.open_question.clone().unwrap();
+    assert_eq!(
+        (question.cause, question.agent_question.clone(), question.live),
+        (AlertCause::AgentQuestion, Some(text("q")), true)
+    );
+    let answers = [AnswerKind::Reply, AnswerKind::ChangeTask, AnswerKind::Cancel];
+    assert_eq!(world.alerts()[0].answers, answers);
+    assert!(matches!(world.it.next_step(&world.rules), Some(NextStep::Answer { .. })));
+    world.ask(Action::Reply { reply: text("r") });
+    assert_eq!((world.it.state, world.it.active_job), (state, job));
+    assert_eq!(world.it.open_question, None);
+    let closed = Command::CloseQuestion { question_number: question.number };
+    assert_eq!(world.commands, [closed]);
+    let again = world.try_ask("bo", Action::Reply { reply: text("s") });
+    assert!(again.is_err(), "it is answered exactly once");
+    assert_eq!(count(&world, EntryName::SmQuestionAnswered), 1);
+}
+
+#[test]
+fn a_question_that_outlives_its_run_is_asked_once() {
+    let mut world = World::new().to(State::InProgress);
+    open(&mut world, None).unwrap();
+    let asked = world.it.open_question.clone().unwrap();
+    world.done(question_asked(None));
+    assert_eq!(world.it.state, State::HumanEscalation);
+    let question = world.it.open_question.clone().unwrap();
+    assert_eq!((question.number, question.live), (asked.number, false));
+    assert!(world.alerts().is_empty(), "people were told when it was asked");
+    assert_eq!(count(&world, EntryName::SmQuestionAsked), 1);
+    assert!(allowed_answers(&question).contains(&AnswerKind::Abandon));
+    world.ask(Action::Reply { reply: text("r") });
+    assert_eq!(world.it.state, State::Validated);
+}
+
+#[rstest]
+#[case(State::Planning, State::Planning)]
+#[case(State::InProgress, State::Validated)]
+fn an_answer_just_before_the_end_of_the_run_goes_to_the_next_one(
+    #[case] state: State,
+    #[case] next: State,
+) {
+    let mut world = World::new().to(state);
+    open(&mut world, None).unwrap();
+    world.ask(Action::Reply { reply: text("r") });
+    world.done(question_asked(None));
+    assert_eq!(world.it.state, next, "nobody is asked again");
+    assert_eq!(world.it.open_question, None);
+    assert!(world.started_job().is_some());
+    assert_eq!(world.it.answered_live, None);
+}
+
+#[test]
+fn a_run_that_ends_otherwise_closes_its_question() {
+    let mut world = World::new().to(State::InProgress);
+    open(&mut world, None).unwrap();
+    world.done(Outcome::RunFinished(crate::world::commit(9)));
+    assert_eq!((world.it.state, world.it.open_question.clone()), (State::Testing, None));
+    assert!(world.commands.iter().any(|it| matches!(it, Command::CloseQuestion { .. })));
+}
+
+#[test]
+fn a_pause_during_planning_closes_the_question_with_the_run() {
+    let mut world = World::new().to(State::Planning);
+    open(&mut world, None).unwrap();
+    world.ask(Action::Pause).done(Outcome::Interrupted);
+    assert_eq!(world.it.open_question, None);
+}
+
+#[test]
+fn the_default_answer_goes_to_the_waiting_run() {
+    let mut world = World::with(|rules| {
+        rules.scrum_master.user_interaction.default_after_minutes = 30;
+    });
+    world.walk(State::InProgress);
+    open(&mut world, Some("d")).unwrap();
+    world.tick_at(30);
+    assert_eq!((world.it.state, world.it.open_question.clone()), (State::InProgress, None));
+    assert_eq!(count(&world, EntryName::SmQuestionAnswered), 1);
+}
+
+#[test]
+fn a_question_needs_its_running_job_and_is_opened_once() {
+    let mut world = World::new().to(State::InProgress);
+    let stale =
+        EventKind::QuestionOpened { job_number: 99, question: text("q"), default_answer: None };
+    assert!(matches!(world.feed(Actor::Tamma, stale), Err(Refusal::StaleResult { .. })));
+    open(&mut world, None).unwrap();
+    open(&mut world, None).unwrap();
+    assert_eq!(count(&world, EntryName::SmQuestionAsked), 1);
+    world.done(Outcome::RunFinished(crate::world::commit(9)));
+    assert!(open(&mut world, None).is_err(), "gates ask nobody");
+}
+
+#[test]
+fn a_validators_question_does_not_let_people_accept_early() {
+    let mut world = World::new().to(State::QualityReview);
+    open(&mut world, None).unwrap();
+    let commit = world.it.commit.unwrap();
+    let early = world.try_ask("ann", Action::Accept { commit, reason: None });
+    assert!(matches!(early, Err(Refusal::WrongState { .. })), "{early:?}");
 }

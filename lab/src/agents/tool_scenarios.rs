@@ -1,0 +1,97 @@
+//! Scenarios about the tools of an agent and the reasons of denials, observed in the requests to
+//! the model.
+
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result, ensure};
+use futures_util::future::BoxFuture;
+use serde_json::json;
+use tamma_engine::agent::RunMode;
+use tamma_engine::agent_tools::{AgentGates, AgentQuestion, AskPerson};
+
+use super::contract::{finished, run_command, script, tool};
+use super::fixture::{AgentFixture, Candidate, describe};
+
+/// Returns the body of the request that followed the first step.
+fn second_request(fixture: &AgentFixture) -> Result<String> {
+    let requests = fixture.model.requests();
+    let second = requests.iter().find(|request| request.step == Some(1));
+    Ok(second.context("the model got no second request")?.body.to_string())
+}
+
+/// The reason of a denial, and its alternative, are in the next request to the model.
+pub(super) async fn explained(candidate: &Arc<Candidate>) -> Result<Option<&'static str>> {
+    let fixture = AgentFixture::new(candidate, script([run_command("git push")])).await?;
+    let (report, updates) = fixture.run(&fixture.run_request(RunMode::Implement)).await?;
+    finished(&report, &updates)?;
+    let body = second_request(&fixture)?;
+    let text = "Denied: only Tamma pushes commits. Instead: leave the change";
+    ensure!(body.contains(text), "the model did not receive the reason: {body}");
+    fixture.check_metering().await?;
+    Ok(None)
+}
+
+/// `get_task` returns the assignment to the model.
+pub(super) async fn rereads(candidate: &Arc<Candidate>) -> Result<Option<&'static str>> {
+    let fixture = AgentFixture::new(candidate, script([tool("get_task", json!({}))])).await?;
+    let mut request = fixture.run_request(RunMode::Implement);
+    request.services.task_text = Some("# Task: greet everyone in Latin".to_owned());
+    let (report, updates) = fixture.run(&request).await?;
+    finished(&report, &updates)?;
+    let body = second_request(&fixture)?;
+    ensure!(body.contains("greet everyone in Latin"), "{body}; {}", describe(&report, &updates));
+    fixture.check_metering().await?;
+    Ok(None)
+}
+
+/// A question is answered while the run waits.
+pub(super) async fn answered(candidate: &Arc<Candidate>) -> Result<Option<&'static str>> {
+    let ask = tool("ask_human", json!({ "question": "Which colour?" }));
+    let fixture = AgentFixture::new(candidate, script([ask])).await?;
+    let mut request = fixture.run_request(RunMode::Implement);
+    let person: AskPerson = Arc::new(|_: AgentQuestion| {
+        Box::pin(async {
+            tokio::time::sleep(std::time::Duration::from_secs(3)).await;
+            Some("Bo answered: blue".to_owned())
+        })
+    });
+    request.services.ask_person = Some(person);
+    let (report, updates) = fixture.run(&request).await?;
+    finished(&report, &updates)?;
+    let body = second_request(&fixture)?;
+    ensure!(body.contains("Bo answered: blue"), "{body}; {}", describe(&report, &updates));
+    fixture.check_metering().await?;
+    Ok(None)
+}
+
+/// Gates that fail.
+struct FailingGates;
+
+impl AgentGates for FailingGates {
+    fn start(&self, _: Vec<String>) -> BoxFuture<'static, Result<String, String>> {
+        Box::pin(async { Ok("Gate run `g1` started.".to_owned()) })
+    }
+
+    fn result(&self, id: String) -> BoxFuture<'static, Result<String, String>> {
+        Box::pin(async move { Ok(format!("{id}: `tests` failed: greeting is silent")) })
+    }
+}
+
+/// The results of gates reach the model.
+pub(super) async fn gated(candidate: &Arc<Candidate>) -> Result<Option<&'static str>> {
+    let steps = [
+        tool("run_gates", json!({ "action": "start" })),
+        tool("run_gates", json!({ "action": "result", "id": "g1" })),
+    ];
+    let fixture = AgentFixture::new(candidate, script(steps)).await?;
+    let mut request = fixture.run_request(RunMode::Implement);
+    request.services.gates = Some(Arc::new(FailingGates));
+    let (report, updates) = fixture.run(&request).await?;
+    finished(&report, &updates)?;
+    let requests = fixture.model.requests();
+    let last = requests.iter().find(|request| request.step == Some(2));
+    let body = last.context("the model got no third request")?.body.to_string();
+    ensure!(body.contains("greeting is silent"), "{body}; {}", describe(&report, &updates));
+    fixture.check_metering().await?;
+    Ok(None)
+}
