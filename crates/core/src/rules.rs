@@ -12,6 +12,7 @@ mod cross_references;
 mod delivery;
 mod embeddings;
 mod gates;
+mod instructions;
 mod load;
 mod people;
 mod permissions;
@@ -20,6 +21,7 @@ mod reference;
 mod review;
 mod sandbox;
 mod schema;
+mod setup;
 mod validation;
 mod value_check;
 mod value_schema;
@@ -46,6 +48,7 @@ pub use critical::{count_critical_files, is_critical};
 pub use delivery::{DeliveryMode, DeliveryRules};
 pub use embeddings::EmbeddingModel;
 pub use gates::{GateRules, ReportFormat};
+pub use instructions::is_instruction_file;
 pub use load::{ConfigFile, LoadedRules, Setting, load};
 pub use people::{PeopleRules, Permission, PersonRole};
 pub use permissions::{AccessKind, AgentPermissions, AgentRole, PermissionLists, PermissionRule};
@@ -54,6 +57,7 @@ pub use reference::reference;
 pub use review::{CouncilMember, CouncilRules, PatternRule, ReviewRules, ValidatorIndependence};
 pub use sandbox::SandboxMode;
 pub use schema::schema;
+pub use setup::SetupRules;
 pub use variables::{EnvVariable, VARIABLES, VariableTarget};
 
 /// Configuration of Tamma for a project (`tamma.yaml`).
@@ -72,6 +76,10 @@ pub struct Rules {
     /// Tiers for jobs other than implementation.
     #[garde(dive)]
     pub roles: RoleTiers,
+    /// Preparation of checkouts: installs dependencies.
+    #[serde(skip_serializing_if = "is_default")]
+    #[garde(dive)]
+    pub setup: SetupRules,
     /// Gates by name: commands that every change must pass. A gate that no risk level names always
     /// runs.
     #[garde(dive)]
@@ -123,6 +131,7 @@ impl Default for Rules {
             tiers: Tiers::default(),
             agents: agents::built_in_agents(),
             roles: RoleTiers::default(),
+            setup: SetupRules::default(),
             gates: BTreeMap::new(),
             review: ReviewRules::default(),
             council: CouncilRules::default(),

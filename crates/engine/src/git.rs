@@ -117,6 +117,13 @@ impl Git {
     pub(crate) fn in_dir(&self, folder: &Path) -> GitCommand<'_> {
         GitCommand { git: self, folder: folder.to_owned(), env: Vec::new(), input: None }
     }
+
+    /// Starts building a command that runs in a worktree with this git directory.
+    ///
+    /// The link `.git` in the worktree is not read, because an agent may have changed it.
+    pub(crate) fn in_worktree(&self, git_dir: &Path, folder: &Path) -> GitCommand<'_> {
+        self.in_dir(folder).env("GIT_DIR", git_dir).env("GIT_WORK_TREE", folder)
+    }
 }
 
 /// Builder for one git command.

@@ -19,6 +19,7 @@ mod retry;
 mod run_recorder;
 mod runs;
 mod services;
+mod setup;
 mod step_writer;
 mod toolchains;
 mod unsaved_results;
@@ -40,6 +41,7 @@ pub use error::Error;
 pub use fault_injection::FaultInjection;
 pub use job_context::AnnounceStart;
 pub use run_recorder::{Redact, RunEnding, RunFacts, RunRecorder};
+pub use setup::FailedSetup;
 /// Launcher inside a sandbox, for the program that runs it.
 pub use tamma_engine::sandbox::{Launcher, run_launcher};
 

@@ -7,15 +7,17 @@ use std::time::Duration;
 
 use tamma_core::budget::{self, Spend, SpendLimit};
 use tamma_core::failure::FailureKind;
-use tamma_core::ids::Name;
-use tamma_core::rules::{AgentRules, CouncilMember};
+use tamma_core::ids::{Name, TaskId};
+use tamma_core::rules::{AgentRules, CouncilMember, Rules};
 use tamma_core::task_loop::{Outcome, Timestamp};
 use tamma_core::tier::Tier;
 use tamma_engine::agent::{CodingAgent, ModelAccess, RunEnd, RunMode, RunReport, RunRequest};
+use tamma_engine::gate::GateCheckout;
 use tamma_engine::gateway::{BudgetLimit, BudgetScope, Gateway, Upstream};
 use tamma_engine::permission::{PermissionEffect, PermissionPolicy, PermissionRules};
+use tamma_engine::private_git::PrivateGit;
 use tamma_engine::process::ProcessRecords;
-use tamma_engine::sandbox::{self, Network, Sandbox};
+use tamma_engine::sandbox::{self, Network, Sandbox, SandboxKind};
 use tamma_engine::secret::{Redactor, Secret};
 use tamma_engine::submission::{EvidenceCheck, no_evidence};
 use tamma_engine::worktree::Worktree;
@@ -34,11 +36,15 @@ use crate::knowledge_context::Knowledge;
 use crate::project_context::ProjectContext;
 use crate::retry::retry_until_stopped;
 use crate::run_recorder::{RunEnding, RunFacts, RunRecorder};
+use crate::setup::{set_up_checkout, setup_home};
 use crate::toolchains;
 
 /// Longest quota pause that an agent waits out by itself. After a longer one, the task gives up its
 /// slot.
 const MAX_QUOTA_WAIT: Duration = Duration::from_secs(20);
+
+/// Shortest time limit of an agent's shell commands, in seconds.
+const MIN_SHELL_SECONDS: u32 = 600;
 
 /// Name of the gateway's socket in the data directory.
 const GATEWAY_SOCKET: &str = "gateway.sock";
@@ -65,22 +71,57 @@ pub(crate) struct Assignment {
 
 /// Working directory of an agent.
 #[derive(Clone, Copy)]
-pub(crate) struct WorkingFolder<'a> {
-    path: &'a Path,
-    /// Repository that the directory belongs to.
-    repository: Option<&'a Path>,
+pub(crate) enum WorkingFolder<'a> {
+    /// Empty directory without a repository.
+    Empty(&'a Path),
+    /// Worktree of the task.
+    Worktree(&'a Worktree),
+    /// Disposable checkout of a commit, for agents that judge it.
+    Checkout(&'a GateCheckout),
 }
 
-impl<'a> WorkingFolder<'a> {
-    /// Returns an empty directory without a repository.
-    pub(crate) fn empty(path: &'a Path) -> Self {
-        Self { path, repository: None }
+impl WorkingFolder<'_> {
+    fn path(self) -> PathBuf {
+        match self {
+            Self::Empty(path) => path.to_owned(),
+            Self::Worktree(worktree) => worktree.path().to_owned(),
+            Self::Checkout(checkout) => checkout.path(),
+        }
+    }
+
+    /// Returns the home directory of the setup that prepared this directory.
+    fn setup_home(self, config: &WorkerConfig, task: TaskId) -> PathBuf {
+        match self {
+            Self::Empty(_) | Self::Worktree(_) => setup_home(config, task),
+            Self::Checkout(checkout) => checkout.home(),
+        }
+    }
+
+    /// Opens a private git directory below `homes`. Agents that judge never see what another agent
+    /// left in one.
+    async fn private_git(self, homes: &Path, mode: RunMode) -> Result<Option<PrivateGit>, Error> {
+        let (name, fresh) = match mode {
+            RunMode::Implement => ("git-work", false),
+            _ => ("git-read", true),
+        };
+        let folder = homes.join(name);
+        Ok(match self {
+            Self::Empty(_) => None,
+            Self::Worktree(worktree) => Some(worktree.private_git(&folder, fresh).await?),
+            Self::Checkout(checkout) => Some(checkout.private_git(&folder).await?),
+        })
     }
 }
 
 impl<'a> From<&'a Worktree> for WorkingFolder<'a> {
     fn from(worktree: &'a Worktree) -> Self {
-        Self { path: worktree.path(), repository: Some(worktree.repository()) }
+        Self::Worktree(worktree)
+    }
+}
+
+impl<'a> From<&'a GateCheckout> for WorkingFolder<'a> {
+    fn from(checkout: &'a GateCheckout) -> Self {
+        Self::Checkout(checkout)
     }
 }
 
@@ -201,7 +242,9 @@ impl AgentRunner {
         }
     }
 
-    /// Runs an agent with read-only access, once a slot for such agents is free.
+    /// Runs an agent that plans or judges, once a slot for such agents is free.
+    ///
+    /// An agent that judges gets a disposable checkout, which is removed afterwards.
     pub(crate) async fn run_read_only(
         &self,
         ctx: &JobContext,
@@ -218,7 +261,37 @@ impl AgentRunner {
         let limit = budget::task_limit(task_loop.risk_level(), &task_loop.granted, &ctx.rules);
         let allowance = budget::remaining(&task_loop.spend, &limit);
         let assignment = Assignment { slot, mode, prompt, seconds, allowance, evidence: None };
-        self.run(ctx, project, worktree.into(), assignment).await
+        if !matches!(mode, RunMode::Validate | RunMode::Advise | RunMode::Conclude) {
+            return self.run(ctx, project, worktree.into(), assignment).await;
+        }
+        let checkout = GateCheckout::for_judging(worktree.mirror(), ctx.task.id).await?;
+        let run = match self.prepare_judging(ctx, project, worktree, &checkout, mode).await {
+            Ok(()) => self.run(ctx, project, (&checkout).into(), assignment).await,
+            Err(error) => Err(error),
+        };
+        if let Err(error) = checkout.remove().await {
+            let error = &error as &dyn std::error::Error;
+            tracing::warn!(task = %ctx.task.id, error, "failed to remove a disposable checkout");
+        }
+        run
+    }
+
+    /// Checks out the judged commit for an agent that judges it, with the instructions of the base
+    /// commit. Validators also get the dependencies, because they run things.
+    async fn prepare_judging(
+        &self,
+        ctx: &JobContext,
+        project: &ProjectContext,
+        worktree: &Worktree,
+        checkout: &GateCheckout,
+        mode: RunMode,
+    ) -> Result<(), Error> {
+        checkout.check_out(worktree.head().await?).await?;
+        if mode == RunMode::Validate {
+            let host = (&*self.config, &self.processes);
+            set_up_checkout(host, ctx, project, checkout).await?;
+        }
+        Ok(checkout.restore_instructions(ctx.base()?).await?)
     }
 
     /// Runs an agent, and returns once all its processes have ended.
@@ -251,23 +324,38 @@ impl AgentRunner {
         }
         let answers = self.earlier_answers(ctx, mode).await?;
         let allowed = answered_questions::allowed_subjects(&answers);
-        let permissions = PermissionRules::new(folder.path, mode, &ctx.rules.permissions, allowed)
-            .map_err(|error| Error::Configuration(error.to_string()))?;
-        let upstream = self.upstream(rules);
-        let home = self.agent_home(ctx, home.as_deref().unwrap_or(name.as_str()));
-        let sandbox = match self.sandbox(
-            project,
-            folder,
-            &permissions,
-            mode,
-            (rules, &home, upstream.is_some()),
-        ) {
-            Ok(sandbox) => sandbox,
+        let kind = match sandbox::choose(project.rules.engines.sandbox) {
+            Ok(kind) => kind,
             Err(error) => {
                 let reason = error.to_string();
                 return Ok(AgentRun::not_started(RunEnd::Unavailable { reason }, provider));
             }
         };
+        let path = folder.path();
+        let permissions = PermissionRules::new(&path, mode, &ctx.rules.permissions, allowed)
+            .map_err(|error| Error::Configuration(error.to_string()))?
+            .in_sandbox(kind);
+        let upstream = self.upstream(rules);
+        let home = self.agent_home(ctx, home.as_deref().unwrap_or(name.as_str()));
+        let setup_home = folder.setup_home(&self.config, ctx.task.id);
+        let sandbox = self.sandbox(
+            project,
+            (kind, &path, &setup_home),
+            &permissions,
+            mode,
+            (rules, &home, upstream.is_some()),
+        );
+        let sandbox = match kind {
+            SandboxKind::Off => sandbox,
+            SandboxKind::Bubblewrap | SandboxKind::Landlock | SandboxKind::Seatbelt => {
+                let git = folder.private_git(&self.task_homes(ctx), mode).await?;
+                Sandbox { git, ..sandbox }
+            }
+        };
+        let attached = sandbox.git.clone().filter(|_| !kind.replaces_files());
+        if let Some(git) = &attached {
+            git.attach(&path).await?;
+        }
         let model = project.rules.member_model(&member).map(str::to_owned);
         let before = self.last_unfinished_run(ctx, mode).await?;
         let left =
@@ -282,10 +370,11 @@ impl AgentRunner {
         let request = RunRequest {
             run: ctx.run_id(),
             now: at,
-            worktree: folder.path.to_owned(),
+            worktree: path.clone(),
             prompt: prompt + &answered_questions::format_answers(&answers) + left,
             mode,
             time_limit: Duration::from_secs(u64::from(seconds)),
+            shell_limit: shell_limit(&ctx.rules, seconds),
             spend_limit: allowance,
             protected_paths: permissions.protected_patterns(),
             denied_commands: permissions.denied_commands(),
@@ -327,8 +416,12 @@ impl AgentRunner {
         .await?;
         let observer = recorder.observer();
         let behind = request.access.as_ref().is_some_and(|access| access.upstream.is_some());
-        let agent = self.agent(rules, behind);
-        let report = agent.run(&request, &self.processes, &observer, &ctx.stop).await?;
+        let agent = self.agent(rules, behind, &setup_home);
+        let report = agent.run(&request, &self.processes, &observer, &ctx.stop).await;
+        if let Some(git) = &attached {
+            git.detach(&path).await?;
+        }
+        let report = report?;
         drop(observer);
         let ending = RunEnding::from(&report.end);
         if let Err(error) = recorder.finish(ending, report.usage, report.metered).await {
@@ -413,12 +506,13 @@ impl AgentRunner {
     }
 
     /// Builds the agent with its environment. The provider's key stays in the gateway.
-    fn agent(&self, rules: &AgentRules, behind_gateway: bool) -> CodingAgent {
+    fn agent(&self, rules: &AgentRules, behind_gateway: bool, setup_home: &Path) -> CodingAgent {
         let mut agent = CodingAgent::from_rules(rules, &self.config.environment);
         if behind_gateway {
             agent.inherited.remove(&rules.key);
             agent.inherited.extend(toolchains::variables(&self.config.environment));
         }
+        agent.inherited.extend(toolchains::installed_variables(setup_home));
         agent
     }
 
@@ -441,18 +535,23 @@ impl AgentRunner {
 
     /// Returns the agent's home directory for this task. Later runs reuse it.
     fn agent_home(&self, ctx: &JobContext, name: &str) -> PathBuf {
-        self.config.data_dir.join("homes").join(ctx.task.id.to_string()).join(name)
+        self.task_homes(ctx).join(name)
     }
 
-    /// Builds the sandbox of an agent.
+    /// Returns the directory with the home directories of this task.
+    fn task_homes(&self, ctx: &JobContext) -> PathBuf {
+        self.config.data_dir.join("homes").join(ctx.task.id.to_string())
+    }
+
+    /// Builds the sandbox of an agent, without its git directory.
     fn sandbox(
         &self,
         project: &ProjectContext,
-        folder: WorkingFolder<'_>,
+        (kind, worktree, setup_home): (SandboxKind, &Path, &Path),
         permissions: &PermissionRules,
         mode: RunMode,
         (rules, home, metered): (&AgentRules, &Path, bool),
-    ) -> Result<Sandbox, sandbox::Error> {
+    ) -> Sandbox {
         let own = self.config.environment.get("HOME").map(PathBuf::from);
         let below = |names: &[String]| {
             let own = own.clone();
@@ -464,12 +563,13 @@ impl AgentRunner {
             }
             _ => Network::Open { ports: Vec::new() },
         };
-        Ok(Sandbox {
-            kind: sandbox::choose(project.rules.engines.sandbox)?,
+        Sandbox {
+            kind,
             launcher: self.config.launcher.clone(),
-            worktree: folder.path.to_owned(),
+            worktree: worktree.to_owned(),
             read_only: mode.is_read_only(),
-            repository: folder.repository.map(Path::to_owned),
+            repository: None,
+            git: None,
             home: home.to_owned(),
             readable: project
                 .rules
@@ -477,7 +577,8 @@ impl AgentRunner {
                 .readable
                 .iter()
                 .map(PathBuf::from)
-                .chain(toolchains::folders(&self.config.environment))
+                .chain(self.config.toolchains())
+                .chain([setup_home.to_owned()])
                 .collect(),
             writable: if metered { Vec::new() } else { below(&rules.home) },
             protected: permissions.existing_protected_paths(),
@@ -486,7 +587,7 @@ impl AgentRunner {
                 .chain(toolchains::secrets(&self.config.environment))
                 .collect(),
             network,
-        })
+        }
     }
 
     /// Returns the last run of the task if it had the same mode and did not finish. An agent can
@@ -505,6 +606,14 @@ impl AgentRunner {
         let over = Some(tamma_store::RunEnd::Finished);
         Ok(last.filter(|run| run.mode == mode.to_string() && run.end != over))
     }
+}
+
+/// Returns the time that one shell command of an agent can take: enough for the slowest gate, within
+/// the run.
+fn shell_limit(rules: &Rules, run_seconds: u32) -> Duration {
+    let slowest = rules.gates.values().map(|gate| gate.timeout_seconds).max();
+    let seconds = slowest.unwrap_or_default().max(MIN_SHELL_SECONDS).min(run_seconds);
+    Duration::from_secs(u64::from(seconds))
 }
 
 /// Returns whether a limit is used up.

@@ -22,6 +22,6 @@ pub(super) struct WorkArgs {
 pub(super) fn run(arguments: &WorkArgs) -> Result<ExitCode> {
     let data = data_folder::resolve(arguments.backend.data())?;
     let objects = arguments.backend.objects(&data);
-    let worker = Some(roles::worker_config(&data, objects, usize::from(arguments.slots)));
+    let worker = Some(roles::worker_config(&data, objects, usize::from(arguments.slots))?);
     roles::run_standalone(&arguments.backend, ProcessRoles { server: None, worker, data })
 }

@@ -26,8 +26,8 @@ use crate::tier::Tier;
 ///
 /// `args`, `env` and `files` are Jinja templates. Variables: `url` and `token` of the gateway,
 /// `home` of the run, `worktree`, `model` (empty if the agent chooses), `look` (true for a
-/// read-only run), `caged` (true inside Tamma's sandbox), and the lists `protected` (paths),
-/// `forbidden` and `asked` (commands).
+/// read-only run), `caged` (true inside Tamma's sandbox), `shell_seconds` (time limit of one shell
+/// command, from the gates), and the lists `protected` (paths), `forbidden` and `asked` (commands).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema, Validate)]
 #[serde(default, deny_unknown_fields)]
 pub struct AgentRules {

@@ -55,6 +55,7 @@ struct TemplateVars<'a> {
     read_only: bool,
     #[serde(rename = "caged")]
     sandboxed: bool,
+    shell_seconds: u64,
     protected: &'a [String],
     forbidden: &'a [String],
     #[serde(rename = "asked")]
@@ -81,6 +82,7 @@ pub(super) async fn prepare(
         model: request.model.as_deref().filter(|model| *model != super::acp::DEFAULT_MODEL),
         read_only: request.mode.is_read_only(),
         sandboxed: request.sandbox.as_ref().is_some_and(|sandbox| sandbox.kind != SandboxKind::Off),
+        shell_seconds: request.shell_limit.as_secs(),
         protected: &request.protected_paths,
         forbidden: &forbidden,
         ask_commands: &ask_commands,
@@ -212,6 +214,7 @@ mod tests {
             model: None,
             read_only: false,
             sandboxed: false,
+            shell_seconds: 1_800,
             protected: lists,
             forbidden: lists,
             ask_commands: lists,

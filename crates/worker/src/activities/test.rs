@@ -1,12 +1,14 @@
 //! `test` activity: runs the gates on one exact commit. Only new failures count.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use tamma_core::gate::{GateKind, GateStatus};
+use tamma_core::gate::{GateKind, GateStatus, GateVerdict};
 use tamma_core::ids::CommitId;
 use tamma_core::level::RiskLevel;
-use tamma_core::review::record::{CheckRecord, GateRecord, GatesCheck};
+use tamma_core::review::record::{BaselineSource, CheckRecord, GateRecord, GatesCheck};
 use tamma_core::review::{Fingerprint, GateCounts};
+use tamma_core::rules::GateRules;
 use tamma_core::task_loop::Outcome;
 use tamma_flow::activities::JobResult;
 use tokio::time::Instant;
@@ -39,9 +41,12 @@ pub(super) async fn test(
         None => Vec::new(),
     };
     // The gates and their commands are pinned with the task.
-    let gates = ctx.rules.gates_at(risk).collect();
+    let changed = || touched.keys().map(String::as_str);
+    let (gates, skipped): (Vec<_>, Vec<_>) =
+        ctx.rules.gates_at(risk).partition(|(_, rules)| rules.applies_to(changed()));
     let round = GateRunner::new(services, ctx, (&project, mirror), (commit, gates), planned)?;
-    let ran = round.run(&touched).await?;
+    let mut ran = round.run(&touched).await?;
+    ran.extend(skipped.iter().map(|(name, rules)| skipped_gate(name, rules)));
     let mut gates = count_gates(&ran);
     let mut report = None;
     if gates.failed > 0 {
@@ -68,6 +73,7 @@ fn count_gates(ran: &[GateRecord]) -> GateCounts {
     for it in ran {
         let count = match it.verdict.status {
             GateStatus::Passed => &mut gates.passed,
+            GateStatus::NotApplicable => continue,
             GateStatus::PreExisting => &mut gates.pre_existing,
             GateStatus::Flaky => &mut gates.flaky,
             GateStatus::Failed | GateStatus::TimedOut => &mut gates.failed,
@@ -77,6 +83,21 @@ fn count_gates(ran: &[GateRecord]) -> GateCounts {
         gates.security_critical |= guards && it.verdict.is_blocking();
     }
     gates
+}
+
+/// Builds the record of a gate that does not apply to the change.
+fn skipped_gate(name: &str, rules: &GateRules) -> GateRecord {
+    GateRecord {
+        verdict: GateVerdict::not_applicable(name, rules.kind),
+        command: rules.command.clone(),
+        exit_code: None,
+        duration_ms: 0,
+        tests: None,
+        passed_tests: BTreeSet::new(),
+        baseline: BaselineSource::NotNeeded,
+        was_rerun: false,
+        output: String::new(),
+    }
 }
 
 /// Returns the names of failures that count, or the gate's name if there are none.
@@ -94,7 +115,7 @@ fn describe_gate(ran: &GateRecord) -> String {
     let judged = &ran.verdict;
     let mut text = String::new();
     let description = match (judged.status, ran.exit_code) {
-        (GateStatus::Passed, _) => return text,
+        (GateStatus::Passed | GateStatus::NotApplicable, _) => return text,
         (GateStatus::PreExisting, _) => "also fails on the base commit; does not count".to_owned(),
         (GateStatus::Flaky, _) => "is flaky: it failed, then passed; does not count".to_owned(),
         (GateStatus::TimedOut, _) => "timed out".to_owned(),
