@@ -7,6 +7,7 @@
 mod agents;
 mod alerts;
 mod chat;
+mod checkout;
 mod critical;
 mod cross_references;
 mod delivery;
@@ -44,6 +45,7 @@ use crate::tier::Tier;
 pub use agents::{AgentPoolRules, AgentRules, RoleTiers, SessionModes};
 pub use alerts::{AlertChannel, AlertRules, ChannelType, QuietHours, TimeOfDay, TimeZone};
 pub use chat::ChatModel;
+pub use checkout::CheckoutRules;
 pub use critical::{count_critical_files, is_critical};
 pub use delivery::{DeliveryMode, DeliveryRules};
 pub use embeddings::EmbeddingModel;
@@ -76,6 +78,10 @@ pub struct Rules {
     /// Tiers for jobs other than implementation.
     #[garde(dive)]
     pub roles: RoleTiers,
+    /// Checkouts of the repository, for agents and gates.
+    #[serde(skip_serializing_if = "is_default")]
+    #[garde(dive)]
+    pub checkout: CheckoutRules,
     /// Preparation of checkouts: installs dependencies.
     #[serde(skip_serializing_if = "is_default")]
     #[garde(dive)]
@@ -131,6 +137,7 @@ impl Default for Rules {
             tiers: Tiers::default(),
             agents: agents::built_in_agents(),
             roles: RoleTiers::default(),
+            checkout: CheckoutRules::default(),
             setup: SetupRules::default(),
             gates: BTreeMap::new(),
             review: ReviewRules::default(),

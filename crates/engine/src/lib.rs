@@ -17,6 +17,7 @@ pub mod sandbox;
 pub mod sanitize;
 pub mod secret;
 pub mod setup;
+pub mod sparse;
 pub mod submission;
 pub mod workspaces;
 pub mod worktree;

@@ -12,6 +12,7 @@ use tamma_core::ids::CommitId;
 use tokio::fs;
 
 use crate::mirror::{Error, Mirror, disk_error};
+use crate::sparse::SparseFolders;
 use crate::worktree::remove_path;
 
 /// Configuration of a private repository. The identity is for commits that nobody else sees.
@@ -110,7 +111,7 @@ impl PrivateGit {
 
     /// Creates the directory under another name, which no agent has seen, and renames it.
     async fn create(&self, source: &PrivateGitSource<'_>) -> Result<(), Error> {
-        let PrivateGitSource { mirror, worktree, commit, branch, exclude, .. } = source;
+        let PrivateGitSource { mirror, worktree, git_dir, commit, branch, exclude } = source;
         let new = self.folder.join("new");
         remove_path(&new).await?;
         let commit = commit.to_string();
@@ -137,6 +138,7 @@ impl PrivateGit {
         write(&new.join("HEAD"), &format!("ref: refs/heads/{branch}\n")).await?;
         let git = || mirror.git.in_worktree(&new, worktree);
         git().run(["read-tree", &commit]).await?;
+        SparseFolders::read(git_dir).await.mark(git, worktree).await?;
         // Exits with 1 if a file differs from the commit.
         git().output(&["update-index", "-q", "--refresh"]).await?;
         let repository = self.git_dir();

@@ -35,6 +35,7 @@ use crate::mirror::{Error, FileLock, Mirror, disk_error, task_branch};
 use crate::private_git::{PrivateGit, PrivateGitSource};
 use crate::process::{ProcessRecords, RunId};
 use crate::setup::{self, SetupCommand, SetupOutcome, SetupPlace, SetupRecord};
+use crate::sparse::SparseFolders;
 
 /// Index file for snapshots, separate from the agent's.
 const SNAPSHOT_INDEX: &str = "tamma-index";
@@ -125,18 +126,29 @@ impl Worktree {
         remove_path(&unfinished).await?;
         // Forced twice, because a killed `worktree add` leaves its directory locked.
         let mut add = vec!["worktree", "add", "--quiet", "--force", "--force"];
-        let uncommitted = refs.uncommitted();
-        if uncommitted.is_some() {
+        let (uncommitted, sparse) = (refs.uncommitted(), &self.mirror.sparse);
+        if uncommitted.is_some() || !sparse.is_empty() {
             add.push("--no-checkout");
         }
         let branch = task_branch(self.task);
         let target = [unfinished.as_os_str(), branch.as_ref()];
         git().run(add.into_iter().map(AsRef::as_ref).chain(target)).await?;
-        if let Some(tree) = uncommitted {
-            let git = || self.mirror.git.in_dir(&unfinished);
-            git().run(["read-tree", "--reset", "-u", tree]).await?;
-            // Keeps the files, and shows them as uncommitted again.
-            git().run(["read-tree", "HEAD"]).await?;
+        let git_dir = self.git_dir();
+        let git = || self.mirror.git.in_worktree(&git_dir, &unfinished);
+        sparse.save(&git_dir).await?;
+        match uncommitted {
+            None if sparse.is_empty() => {}
+            None => sparse.check_out(git, &unfinished, "HEAD").await?,
+            Some(tree) => {
+                if sparse.is_empty() {
+                    git().run(["read-tree", "--reset", "-u", tree]).await?;
+                } else {
+                    sparse.check_out(git, &unfinished, tree).await?;
+                }
+                // Keeps the files, and shows them as uncommitted again.
+                git().run(["read-tree", "HEAD"]).await?;
+                sparse.mark(git, &unfinished).await?;
+            }
         }
         fs::rename(&unfinished, &self.path).await.map_err(disk_error("rename", &unfinished))
     }
@@ -369,6 +381,7 @@ impl Worktree {
         }
         let git = || self.own_git().env("GIT_INDEX_FILE", &index);
         git().run(["read-tree", &base.to_string()]).await?;
+        SparseFolders::read(&self.git_dir()).await.mark(git, &self.path).await?;
         let created: Vec<_> = SetupRecord::read(&self.git_dir()).await.exclusions().collect();
         // A nested repository, created by the agent. Git would store only a reference or refuse,
         // and its files would be lost with the directory.

@@ -20,6 +20,7 @@ use crate::mirror::{Error, FileLock, Mirror, disk_error};
 use crate::private_git::{PrivateGit, PrivateGitSource};
 use crate::process::{ProcessRecords, RunId};
 use crate::setup::{self, SetupCommand, SetupOutcome, SetupPlace, SetupRecord};
+use crate::sparse::SparseFolders;
 
 /// Exclusive access to a checkout for gates.
 pub struct GateCheckout {
@@ -210,7 +211,14 @@ impl GateCheckout {
 
     async fn reset(&self, commit: CommitId) -> Result<(), Error> {
         let git = || self.own_git();
-        git().run(["checkout", "--quiet", "--force", "--detach", &commit.to_string()]).await?;
+        let commit = commit.to_string();
+        let sparse = &self.mirror.sparse;
+        if sparse.is_empty() {
+            git().run(["checkout", "--quiet", "--force", "--detach", &commit]).await?;
+        } else {
+            git().run(["update-ref", "--no-deref", "HEAD", &commit]).await?;
+            sparse.check_out(git, &self.path(), &commit).await?;
+        }
         // Files of the setup stay, like ignored ones.
         let mut clean = ["clean", "--quiet", "-ffd"].map(str::to_owned).to_vec();
         for pattern in SetupRecord::read(&self.git_dir()).await.ignore_patterns() {
@@ -254,7 +262,10 @@ impl GateCheckout {
                 return false;
             }
         }
-        is_linked && fs::try_exists(git_dir.join("HEAD")).await.is_ok_and(|exists| exists)
+        let is_same = SparseFolders::read(&git_dir).await == self.mirror.sparse;
+        is_linked
+            && is_same
+            && fs::try_exists(git_dir.join("HEAD")).await.is_ok_and(|exists| exists)
     }
 
     async fn create(&self, commit: CommitId) -> Result<(), Error> {
@@ -267,7 +278,7 @@ impl GateCheckout {
         let target = [path.as_os_str(), commit.as_ref()];
         let git = self.mirror.git.in_dir(&self.mirror.path);
         git.run(add.into_iter().map(AsRef::as_ref).chain(target)).await?;
-        Ok(())
+        self.mirror.sparse.save(&self.git_dir()).await
     }
 
     /// Returns git's directory for this worktree in the mirror.

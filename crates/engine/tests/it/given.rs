@@ -9,6 +9,7 @@ use tamma_engine::gate::GateCheckout;
 use tamma_engine::process::{Launch, SupervisedProcess};
 use tamma_engine::sandbox::{self, Launcher, Network, Sandbox, SandboxKind};
 use tamma_engine::setup::{SetupCommand, SetupOutcome};
+use tamma_engine::sparse::SparseFolders;
 use tamma_engine::worktree::Worktree;
 use tokio::io::AsyncReadExt as _;
 use tokio_util::sync::CancellationToken;
@@ -315,4 +316,56 @@ async fn judge_gets_the_instructions_of_the_base_commit_in_a_disposable_checkout
 /// Counts the worktrees of a mirror.
 fn worktree_count(tree: &Worktree) -> usize {
     fs::read_dir(tree.repository().join("worktrees")).unwrap().count()
+}
+
+#[tokio::test]
+async fn sparse_checkout_leaves_folders_out_without_removing_them() {
+    let fixture = Fixture::create().await;
+    for (folder, file) in [("web", "app.txt"), ("api", "main.txt")] {
+        fs::create_dir_all(fixture.project().join(folder)).unwrap();
+        fs::write(fixture.project().join(folder).join(file), "first\n").unwrap();
+    }
+    fixture.git(&["add", "--all"]).await;
+    fixture.git(&["commit", "--quiet", "-m", "folders"]).await;
+    let base = fixture.base().await;
+    let mirror = fixture.mirror().await.with_sparse(SparseFolders::new(&["web/".to_owned()]));
+    let tree = Worktree::open(&mirror, fixture.task, base).await.unwrap();
+    let exists = |name: &str| tree.path().join(name).exists();
+    assert!(exists("README.md") && exists("web/app.txt"));
+    assert!(!exists("api/main.txt") && !exists("src/old.txt"));
+    assert_eq!(tree.diff_stat(base).await.unwrap().len(), 0);
+    fs::write(tree.path().join("web/app.txt"), "second\n").unwrap();
+    fs::create_dir(tree.path().join("api")).unwrap();
+    fs::write(tree.path().join("api/new.txt"), "new\n").unwrap();
+    let touched: Vec<_> = tree.diff_stat(base).await.unwrap().into_keys().collect();
+    assert_eq!(touched, ["api/new.txt", "web/app.txt"]);
+    let git = tree.private_git(&fixture.data().join("homes/this/git"), true).await.unwrap();
+    let sandbox = new_sandbox(&fixture, tree.path(), SandboxKind::Bubblewrap);
+    let sandbox = Sandbox { git: Some(git), ..sandbox };
+    let (_, status) = run(&fixture, &sandbox, "git status --porcelain").await;
+    assert_eq!(status, " M web/app.txt\n?? api/new.txt\n");
+    let commit = tree.commit_all(1, "Work", &author()).await.unwrap();
+    assert_eq!(tree.file_text(commit, "api/main.txt").await.unwrap().as_deref(), Some("first\n"));
+    // A mirror that was opened without the list still treats the worktree correctly.
+    let found = Worktree::find(&fixture.mirror().await, fixture.task).await.unwrap().unwrap();
+    assert_eq!(found.checkpoint().await.unwrap().commit, None);
+    let checkout = GateCheckout::for_task(&mirror, fixture.task).await.unwrap();
+    for (at, text) in [(commit, "second\n"), (base, "first\n"), (commit, "second\n")] {
+        checkout.check_out(at).await.unwrap();
+        let read = |name: &str| fs::read_to_string(checkout.path().join(name)).ok();
+        assert_eq!(read("web/app.txt").as_deref(), Some(text));
+        assert_eq!(read("api/main.txt"), None);
+        fs::write(checkout.path().join("web/app.txt"), "changed by a gate\n").unwrap();
+    }
+    // Uncommitted work comes back on another host.
+    fs::write(tree.path().join("web/app.txt"), "third\n").unwrap();
+    tree.checkpoint().await.unwrap();
+    let git = tamma_engine::git::Git::find("git").await.unwrap();
+    let other = fixture.mirror_on(&fixture.scratch_path("other"), git).await;
+    let other = other.with_sparse(SparseFolders::new(&["web".to_owned()]));
+    let moved = Worktree::open(&other, fixture.task, base).await.unwrap();
+    let text = fs::read_to_string(moved.path().join("web/app.txt")).unwrap();
+    assert_eq!((text.as_str(), moved.path().join("api/main.txt").exists()), ("third\n", false));
+    let touched: Vec<_> = moved.diff_stat(commit).await.unwrap().into_keys().collect();
+    assert_eq!(touched, ["web/app.txt"]);
 }

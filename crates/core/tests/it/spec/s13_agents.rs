@@ -225,6 +225,16 @@ fn a_gate_with_paths_runs_only_for_changes_that_touch_them() {
 }
 
 #[test]
+fn a_sparse_checkout_lists_folders() {
+    let rules = load("checkout: {sparse: [web/app, lib/]}", &[]).unwrap().rules;
+    assert_eq!(rules.checkout.sparse, ["web/app", "lib/"]);
+    for bad in ["/web", "web/../api", "web/**", "''"] {
+        let reported = problems(&format!("checkout: {{sparse: [{bad}]}}"), &[]);
+        assert!(reported[0].to_string().contains("is not a folder of the repository"), "{bad}");
+    }
+}
+
+#[test]
 fn a_setup_needs_a_command_and_is_left_out_of_the_version_without_one() {
     let version = Rules::default().version();
     assert_eq!(load("setup:", &[]).unwrap().rules.version(), version);
