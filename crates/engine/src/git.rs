@@ -1,7 +1,7 @@
 //! The `git` program, run without a shell.
 //!
-//! This is the user's own git, so credentials, signing and large files work as usual. Prompts,
-//! background maintenance and hooks are off: agents write to these checkouts, and a hook in one
+//! This is the user's own git, so credentials and signing work as usual. Files of Git LFS are checked
+//! out as pointers. Prompts, background maintenance and hooks are off: agents write to these checkouts, and a hook in one
 //! would run with our permissions. Nothing is retried here. Callers know which failures are
 //! temporary.
 
@@ -186,6 +186,8 @@ impl GitCommand<'_> {
             .args(arguments)
             .current_dir(&self.folder)
             .env("GIT_TERMINAL_PROMPT", "0")
+            // A mirror has no remote to download large files from, so a checkout would fail.
+            .env("GIT_LFS_SKIP_SMUDGE", "1")
             .env("LC_ALL", "C")
             .stdin(if self.input.is_some() { Stdio::piped() } else { Stdio::null() })
             .stdout(Stdio::piped())
