@@ -1,9 +1,9 @@
 //! The `git` program, run without a shell.
 //!
 //! This is the user's own git, so credentials and signing work as usual. Files of Git LFS are checked
-//! out as pointers. Prompts, background maintenance and hooks are off: agents write to these checkouts, and a hook in one
-//! would run with our permissions. Nothing is retried here. Callers know which failures are
-//! temporary.
+//! out as pointers. Prompts, background maintenance and hooks are off: agents write to these
+//! checkouts, and a hook in one would run with our permissions. Nothing is retried here. Callers
+//! know which failures are temporary.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
