@@ -31,6 +31,9 @@ const CONFIG: &str = "\
 \tdetachedHead = false
 ";
 
+/// Name of the git directory in its folder.
+const REPOSITORY: &str = "private-repository";
+
 /// Private git directory of an agent in one worktree.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PrivateGit {
@@ -85,7 +88,7 @@ impl PrivateGit {
 
     /// Returns the git directory. The agent can write it.
     pub fn git_dir(&self) -> PathBuf {
-        self.folder.join("repository")
+        self.folder.join(REPOSITORY)
     }
 
     /// Returns the file that takes the place of the worktree's `.git`.
@@ -145,6 +148,11 @@ impl PrivateGit {
         remove_path(&repository).await?;
         fs::rename(&new, &repository).await.map_err(disk_error("rename", &new))
     }
+}
+
+/// Returns `true` if the link of a worktree leads to a private git directory.
+pub(crate) fn is_private_link(text: &str) -> bool {
+    text.starts_with("gitdir: ") && text.trim_end().ends_with(&format!("/{REPOSITORY}"))
 }
 
 /// Replaces the link of a worktree, without following a link that an agent may have put there.

@@ -32,7 +32,7 @@ pub(crate) use self::refs::work_ref;
 use self::refs::{RUN_TRAILER, TaskRefs};
 use crate::git::GitCommand;
 use crate::mirror::{Error, FileLock, Mirror, disk_error, task_branch};
-use crate::private_git::{PrivateGit, PrivateGitSource};
+use crate::private_git::{PrivateGit, PrivateGitSource, is_private_link};
 use crate::process::{ProcessRecords, RunId};
 use crate::setup::{self, SetupCommand, SetupOutcome, SetupPlace, SetupRecord};
 use crate::sparse::SparseFolders;
@@ -486,8 +486,7 @@ impl Worktree {
         }
         // An agent removed or replaced the link. The other files are still its work. A link to the
         // private directory of an earlier run is ours.
-        let homes = format!("gitdir: {}/", self.mirror.data.join("homes").display());
-        let is_private = fs::read_to_string(&link).await.is_ok_and(|it| it.starts_with(&homes));
+        let is_private = fs::read_to_string(&link).await.is_ok_and(|it| is_private_link(&it));
         if is_private {
             remove_path(&link).await?;
         } else if exists(&link).await? {

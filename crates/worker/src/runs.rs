@@ -336,7 +336,12 @@ impl AgentRunner {
             .map_err(|error| Error::Configuration(error.to_string()))?
             .in_sandbox(kind);
         let upstream = self.upstream(rules);
-        let home = self.agent_home(ctx, home.as_deref().unwrap_or(name.as_str()));
+        let home = home.unwrap_or_else(|| match mode {
+            // The implementer can write its own home, and must not instruct its judge.
+            RunMode::Validate => format!("validator-{name}"),
+            _ => name.to_string(),
+        });
+        let home = self.agent_home(ctx, &home);
         let setup_home = folder.setup_home(&self.config, ctx.task.id);
         let sandbox = self.sandbox(
             project,

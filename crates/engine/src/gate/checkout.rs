@@ -112,6 +112,12 @@ impl GateCheckout {
             let git = self.own_git().env("GIT_LITERAL_PATHSPECS", "1");
             git.input(added.join("\0")).run(call).await?;
         }
+        // A setup runs code of the change, and could have created some.
+        let untracked = self.own_git().run(["ls-files", "-z", "--others"]).await?;
+        let is_instruction = |path: &&str| is_instruction_file(path.trim_end_matches('/'));
+        for path in untracked.split('\0').filter(is_instruction) {
+            remove_path(&self.path().join(path)).await?;
+        }
         if !base_files.is_empty() {
             let files: Vec<String> = base_files.into_iter().collect();
             self.overlay(base, &files).await?;
