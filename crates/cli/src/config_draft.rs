@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use tamma_core::rules::AgentRules;
 
 use crate::agents::{BUILT_IN_AGENTS, DetectedAgents, InstalledAgent, RegistryAgent, registry};
-use crate::survey::{ProposedGate, Survey};
+use crate::survey::{ProposedGate, ProposedSetup, Survey};
 
 const HEADER: &str = "\
 # Tamma configuration, created by `tamma init`. Edit it freely.
@@ -27,6 +27,7 @@ const NO_GATES: &str = "
 /// Returns the content of the file.
 pub(crate) fn draft_config(survey: &Survey, agents: &DetectedAgents) -> String {
     let mut text = HEADER.to_owned();
+    push_setup(&mut text, survey.setup.as_ref());
     push_gates(&mut text, &survey.gates);
     match agents.installed.first() {
         None => push_install_hints(&mut text),
@@ -38,6 +39,16 @@ pub(crate) fn draft_config(survey: &Survey, agents: &DetectedAgents) -> String {
     text
 }
 
+fn push_setup(text: &mut String, setup: Option<&ProposedSetup>) {
+    let Some(ProposedSetup { command, reason }) = setup else { return };
+    let (reason, command) = (single_line(reason), yaml_string(command));
+    let _ = write!(
+        text,
+        "\n# Installs dependencies in each checkout, with network access; agents and gates have \
+         none. It runs\n# again when a lock file changes. {reason}\nsetup:\n  command: {command}\n"
+    );
+}
+
 fn push_gates(text: &mut String, gates: &[ProposedGate]) {
     if gates.is_empty() {
         text.push_str(NO_GATES);
@@ -46,14 +57,11 @@ fn push_gates(text: &mut String, gates: &[ProposedGate]) {
     text.push_str(
         "\n# Checks that a change must pass. Each runs with `sh -c` in a fresh checkout.\ngates:\n",
     );
-    for ProposedGate { name, kind, command, reason, report, network } in gates {
+    for ProposedGate { name, kind, command, reason, report } in gates {
         let (reason, command) = (single_line(reason), yaml_string(command));
         let _ = write!(text, "  # {reason}\n  {name}:\n    command: {command}\n    kind: {kind}\n");
         if let Some(report) = report {
             let _ = writeln!(text, "    report: {report}");
-        }
-        if *network {
-            text.push_str("    network: true\n");
         }
     }
 }
@@ -219,11 +227,14 @@ mod tests {
                 command: command.to_owned(),
                 reason: "Because\nof this.".to_owned(),
                 report: Some(tamma_core::rules::ReportFormat::Junit),
-                network: true,
             };
-            let survey = Survey { languages: Vec::new(), gates: vec![check] };
-            let gate = read(&draft_config(&survey, &none())).gates["test"].clone();
-            assert_eq!((gate.command.as_str(), gate.network), (command, true));
+            let setup =
+                ProposedSetup { command: command.to_owned(), reason: "Why\nnot.".to_owned() };
+            let survey = Survey { setup: Some(setup), gates: vec![check], ..Survey::default() };
+            let rules = read(&draft_config(&survey, &none()));
+            assert_eq!(rules.setup.command.as_deref(), Some(command));
+            let gate = rules.gates["test"].clone();
+            assert_eq!(gate.command.as_str(), command);
             assert_eq!(gate.report, Some(tamma_core::rules::ReportFormat::Junit));
         }
     }

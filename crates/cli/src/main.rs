@@ -10,6 +10,7 @@ mod config_draft;
 mod data_folder;
 mod endpoint;
 mod identity;
+mod operator_file;
 mod output;
 mod progress;
 mod repository;

@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::commands::backend_args::{BackendArgs, PromptArgs};
 use crate::endpoint::{self, Endpoint};
+use crate::operator_file;
 use crate::progress::Progress;
 
 /// Time limit for connecting to a configured server.
@@ -289,10 +290,11 @@ pub(crate) fn worker_config(
     objects: ObjectStorage,
     slots: usize,
     prompts: &PromptArgs,
-) -> tamma_worker::WorkerConfig {
+) -> Result<tamma_worker::WorkerConfig> {
     // The absolute path: after an upgrade, PATH could lead to another version.
     let program = std::env::current_exe().unwrap_or_else(|_| "tamma".into());
-    tamma_worker::WorkerConfig {
+    Ok(tamma_worker::WorkerConfig {
+        operator: operator_file::read(data)?.unwrap_or_default(),
         name: format!("{}-{}", host_name(), std::process::id()),
         environment: environment(),
         launcher: tamma_worker::Launcher { program, args: vec!["sandbox-launcher".to_owned()] },
@@ -300,7 +302,7 @@ pub(crate) fn worker_config(
         slots,
         allow_project_prompts: prompts.allow_project_prompts,
         ..tamma_worker::WorkerConfig::new(data.join("work"))
-    }
+    })
 }
 
 /// Runs `tamma serve` or `tamma work` on configured servers until a signal arrives.

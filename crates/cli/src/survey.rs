@@ -54,10 +54,11 @@ impl RootFiles {
     }
 }
 
-/// Detected languages and proposed gates.
+/// Detected languages, proposed setup and gates.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Survey {
     pub(crate) languages: Vec<DetectedLanguage>,
+    pub(crate) setup: Option<ProposedSetup>,
     pub(crate) gates: Vec<ProposedGate>,
 }
 
@@ -65,6 +66,14 @@ pub(crate) struct Survey {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct DetectedLanguage {
     pub(crate) name: &'static str,
+    pub(crate) reason: String,
+}
+
+/// Command that installs dependencies, which a fresh checkout lacks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ProposedSetup {
+    pub(crate) command: String,
+    /// Reason for the proposal, as a sentence.
     pub(crate) reason: String,
 }
 
@@ -78,8 +87,6 @@ pub(crate) struct ProposedGate {
     pub(crate) reason: String,
     /// Format of the report that the tool writes, if known.
     pub(crate) report: Option<ReportFormat>,
-    /// True if the command needs network access.
-    pub(crate) network: bool,
 }
 
 /// Detects languages and gates.
@@ -92,9 +99,16 @@ pub(crate) fn survey_root(root: &RootFiles) -> Survey {
         ("python", "Python", detect_python),
         ("go", "Go", detect_go),
     ] {
-        if let Some(LanguageFindings { reason, gates }) = detect(root) {
+        if let Some(LanguageFindings { reason, setup, gates }) = detect(root) {
             survey.languages.push(DetectedLanguage { name, reason });
             by_language.push((short, gates));
+            survey.setup = match (survey.setup.take(), setup) {
+                (Some(first), Some(second)) => Some(ProposedSetup {
+                    command: format!("{} && {}", first.command, second.command),
+                    reason: format!("{} {}", first.reason, second.reason),
+                }),
+                (first, second) => first.or(second),
+            };
         }
     }
     // With several languages, the name of a gate starts with its language.
@@ -119,6 +133,7 @@ pub(crate) fn survey_root(root: &RootFiles) -> Survey {
 /// Findings for one language.
 struct LanguageFindings {
     reason: String,
+    setup: Option<ProposedSetup>,
     gates: Vec<ProposedGate>,
 }
 
@@ -129,12 +144,11 @@ fn proposed_gate(
     reason: impl Into<String>,
 ) -> ProposedGate {
     let (name, command, reason) = (name.to_owned(), command.into(), reason.into());
-    ProposedGate { name, kind, command, reason, report: None, network: false }
+    ProposedGate { name, kind, command, reason, report: None }
 }
 
-/// Gate that installs dependencies, which a fresh checkout lacks. Only it gets network access.
-fn install_gate(command: &str, reason: impl Into<String>) -> ProposedGate {
-    ProposedGate { network: true, ..proposed_gate("install", GateKind::Build, command, reason) }
+fn proposed_setup(command: &str, reason: impl Into<String>) -> ProposedSetup {
+    ProposedSetup { command: command.to_owned(), reason: reason.into() }
 }
 
 fn detect_rust(root: &RootFiles) -> Option<LanguageFindings> {
@@ -148,7 +162,13 @@ fn detect_rust(root: &RootFiles) -> Option<LanguageFindings> {
         proposed_gate("lint", GateKind::Lint, format!("cargo clippy{of} -- -D warnings"), reason),
         proposed_gate("format", GateKind::Format, "cargo fmt --all --check", reason),
     ];
-    Some(LanguageFindings { reason: file.to_owned(), gates })
+    // A crate without dependencies needs no download.
+    let sections = ["[dependencies", "[dev-dependencies", "[build-dependencies", "[workspace"];
+    let has_dependencies = root.has("Cargo.lock")
+        || sections.iter().any(|it| root.first_with_line(&[file], it).is_some());
+    let command = if root.has("Cargo.lock") { "cargo fetch --locked" } else { "cargo fetch" };
+    let setup = has_dependencies.then(|| proposed_setup(command, reason));
+    Some(LanguageFindings { reason: file.to_owned(), setup, gates })
 }
 
 fn detect_node(root: &RootFiles) -> Option<LanguageFindings> {
@@ -174,10 +194,9 @@ fn detect_node(root: &RootFiles) -> Option<LanguageFindings> {
     }
     let any = |key: &str| package[key].as_object().is_some_and(|map| !map.is_empty());
     let by = lock.map_or(String::new(), |(lock, ..)| format!(" and {lock} ({manager})"));
+    let setup = (any("dependencies") || any("devDependencies"))
+        .then(|| proposed_setup(command, format!("Found dependencies in package.json{by}.")));
     let mut gates = Vec::new();
-    if any("dependencies") || any("devDependencies") {
-        gates.push(install_gate(command, format!("Found dependencies in package.json{by}.")));
-    }
     for (name, kind, scripts) in [
         ("test", GateKind::Tests, &["test"][..]),
         ("lint", GateKind::Lint, &["lint"]),
@@ -201,24 +220,25 @@ fn detect_node(root: &RootFiles) -> Option<LanguageFindings> {
             gates.push(gate);
         }
     }
-    // Without other gates, nothing needs the dependencies.
-    gates.retain({
-        let alone = gates.len() == 1;
-        move |gate| !(alone && gate.network)
-    });
-    Some(LanguageFindings { reason: file.to_owned(), gates })
+    Some(LanguageFindings { reason: file.to_owned(), setup, gates })
 }
 
 fn detect_python(root: &RootFiles) -> Option<LanguageFindings> {
     const MANIFESTS: &[&str] =
         &["pyproject.toml", "setup.cfg", "setup.py", "requirements.txt", "tox.ini"];
     let file = root.first_existing(MANIFESTS)?;
+    let requirements = ["requirements.txt", "requirements-dev.txt"];
+    let requirements: Vec<&str> = requirements.into_iter().filter(|it| root.has(it)).collect();
     let (run, first, by) = if root.has("uv.lock") {
-        ("uv run --no-sync ", Some("uv sync"), " and uv.lock (uv)")
+        ("uv run --no-sync ", Some("uv sync".to_owned()), " and uv.lock (uv)".to_owned())
     } else if root.has("poetry.lock") {
-        ("poetry run ", Some("poetry install"), " and poetry.lock (poetry)")
+        ("poetry run ", Some("poetry install".to_owned()), " and poetry.lock (poetry)".to_owned())
+    } else if !requirements.is_empty() {
+        let lists = requirements.join(" -r ");
+        let install = format!("python3 -m venv .venv && .venv/bin/pip install -r {lists}");
+        (".venv/bin/python -m ", Some(install), format!(" and {} (pip)", requirements.join(", ")))
     } else {
-        ("python3 -m ", None, "")
+        ("python3 -m ", None, String::new())
     };
     let pytest = root
         .first_existing(&["pytest.ini", "conftest.py"])
@@ -236,7 +256,7 @@ fn detect_python(root: &RootFiles) -> Option<LanguageFindings> {
         .or_else(|| root.first_with_line(&["setup.cfg"], "[mypy"));
     let ruff_says = "ruff check --output-format sarif --output-file \"$REPORT\" .";
     let pytest_says = "pytest --junitxml \"$REPORT\"";
-    let mut gates: Vec<ProposedGate> = [
+    let gates: Vec<ProposedGate> = [
         ("test", GateKind::Tests, "pytest", pytest_says, Some(ReportFormat::Junit), pytest),
         ("lint", GateKind::Lint, "ruff", ruff_says, Some(ReportFormat::Sarif), ruff),
         ("types", GateKind::Types, "mypy", "mypy .", None, mypy),
@@ -250,14 +270,13 @@ fn detect_python(root: &RootFiles) -> Option<LanguageFindings> {
         })
     })
     .collect();
-    if let Some(command) = first.filter(|_| !gates.is_empty()) {
-        gates.insert(0, install_gate(command, format!("Found {file}{by}.")));
-    }
-    Some(LanguageFindings { reason: file.to_owned(), gates })
+    let setup = first.map(|command| proposed_setup(&command, format!("Found {file}{by}.")));
+    Some(LanguageFindings { reason: file.to_owned(), setup, gates })
 }
 
 fn detect_go(root: &RootFiles) -> Option<LanguageFindings> {
     let file = root.first_existing(&["go.mod"])?;
+    let setup = root.has("go.sum").then(|| proposed_setup("go mod download", "Found go.sum."));
     let linter = root.first_existing(&[".golangci.yml", ".golangci.yaml", ".golangci.toml"]);
     let gates = vec![
         proposed_gate("test", GateKind::Tests, "go test ./...", "Found go.mod."),
@@ -268,7 +287,7 @@ fn detect_go(root: &RootFiles) -> Option<LanguageFindings> {
             None => proposed_gate("lint", GateKind::Lint, "go vet ./...", "Found go.mod."),
         },
     ];
-    Some(LanguageFindings { reason: file.to_owned(), gates })
+    Some(LanguageFindings { reason: file.to_owned(), setup, gates })
 }
 
 /// Proposes gates for conventional targets of a `justfile` or `Makefile`.
@@ -379,30 +398,26 @@ mod tests {
     }
 
     #[test]
-    fn dependencies_are_installed_before_other_gates() {
+    fn dependencies_are_installed_by_the_setup() {
+        let setup = |files: &[(&str, &str)]| survey_root(&root(files)).setup.map(|it| it.command);
         let package = r#"{"scripts": {"test": "x"}, "devDependencies": {"x": "1"}}"#;
-        let gates_with = |more: &[(&str, &str)]| {
-            survey_root(&root(&[&[("package.json", package)], more].concat())).gates
-        };
-        let gates = gates_with(&[("package-lock.json", "")]);
-        let shown: Vec<_> = gates
-            .iter()
-            .map(|gate| (gate.name.as_str(), gate.command.as_str(), gate.network))
-            .collect();
-        assert_eq!(shown, [("install", "npm ci", true), ("test", "npm run test", false)]);
-        assert_eq!(gates[0].kind, GateKind::Build);
-        assert_eq!(gates_with(&[])[0].command, "npm install --no-package-lock");
-        let yarn = gates_with(&[("yarn.lock", ""), (".yarnrc.yml", "")]);
-        assert_eq!(yarn[0].command, "yarn install --immutable");
-        // Without other gates, dependencies are not installed.
-        let bare = r#"{"devDependencies": {"x": "1"}}"#;
-        assert_eq!(survey_root(&root(&[("package.json", bare)])).gates, []);
-        let locked = [("pyproject.toml", "[tool.mypy]\n"), ("poetry.lock", "")];
-        let expected = [
-            proposed("install", GateKind::Build, "poetry install"),
-            proposed("types", GateKind::Types, "poetry run mypy ."),
-        ];
-        assert_eq!(commands(&locked), expected);
+        let node = |more: &[(&str, &str)]| setup(&[&[("package.json", package)], more].concat());
+        assert_eq!(node(&[("package-lock.json", "")]).as_deref(), Some("npm ci"));
+        assert_eq!(node(&[]).as_deref(), Some("npm install --no-package-lock"));
+        let yarn = node(&[("yarn.lock", ""), (".yarnrc.yml", "")]);
+        assert_eq!(yarn.as_deref(), Some("yarn install --immutable"));
+        assert_eq!(setup(&[("package.json", r#"{"scripts": {"test": "x"}}"#)]), None);
+        let python = |name| setup(&[("pyproject.toml", ""), (name, "")]);
+        assert_eq!(python("poetry.lock").as_deref(), Some("poetry install"));
+        assert_eq!(python("uv.lock").as_deref(), Some("uv sync"));
+        let pip = "python3 -m venv .venv && .venv/bin/pip install -r requirements.txt";
+        assert_eq!(python("requirements.txt").as_deref(), Some(pip));
+        assert_eq!(python("README.md"), None);
+        assert_eq!(setup(&[("Cargo.toml", "[package]\n")]), None);
+        assert_eq!(setup(&[("Cargo.toml", "[dependencies]\n")]).as_deref(), Some("cargo fetch"));
+        let both = [("Cargo.toml", ""), ("Cargo.lock", ""), ("package.json", package)];
+        let joined = "cargo fetch --locked && npm install --no-package-lock";
+        assert_eq!(setup(&both).as_deref(), Some(joined));
     }
 
     #[test]
@@ -445,18 +460,19 @@ mod tests {
         );
         assert_eq!(
             commands(&[("pyproject.toml", "[tool.ruff.lint]\n"), ("uv.lock", "")]),
-            [
-                proposed("install", GateKind::Build, "uv sync"),
-                proposed(
-                    "lint",
-                    GateKind::Lint,
-                    "uv run --no-sync ruff check --output-format sarif --output-file \"$REPORT\" ."
-                )
-            ]
+            [proposed(
+                "lint",
+                GateKind::Lint,
+                "uv run --no-sync ruff check --output-format sarif --output-file \"$REPORT\" ."
+            )]
         );
         assert_eq!(
             commands(&[("requirements.txt", "requests\npytest>=8\n")]),
-            [proposed("test", GateKind::Tests, "python3 -m pytest --junitxml \"$REPORT\"")]
+            [proposed(
+                "test",
+                GateKind::Tests,
+                ".venv/bin/python -m pytest --junitxml \"$REPORT\""
+            )]
         );
         assert_eq!(commands(&[("pyproject.toml", "[project]\nname = \"a\"\n")]), []);
     }

@@ -179,6 +179,8 @@ pub enum GateStatus {
     Failed,
     /// Timed out, although the base commit did not.
     TimedOut,
+    /// Did not run, because the change touches none of its paths. It says nothing.
+    NotApplicable,
 }
 
 /// Judged result of a gate.
@@ -206,6 +208,14 @@ pub struct GateVerdict {
 }
 
 impl GateVerdict {
+    /// Returns the verdict of a gate that did not run.
+    pub fn not_applicable(name: &str, kind: GateKind) -> Self {
+        let (new, pre_existing) = (BTreeSet::new(), BTreeSet::new());
+        let (flaky, missing, status) =
+            (BTreeSet::new(), BTreeSet::new(), GateStatus::NotApplicable);
+        Self { name: name.to_owned(), kind, status, new, pre_existing, flaky, missing }
+    }
+
     /// Returns `true` if the result counts against the change.
     pub fn is_blocking(&self) -> bool {
         matches!(self.status, GateStatus::Failed | GateStatus::TimedOut)

@@ -19,6 +19,7 @@ pub mod knowledge;
 pub mod learning;
 pub mod level;
 pub mod metrics;
+pub mod operator;
 pub mod pipeline;
 pub mod plan;
 pub mod prices;

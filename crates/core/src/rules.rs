@@ -7,11 +7,13 @@
 mod agents;
 mod alerts;
 mod chat;
+mod checkout;
 mod critical;
 mod cross_references;
 mod delivery;
 mod embeddings;
 mod gates;
+mod instructions;
 mod load;
 mod people;
 mod permissions;
@@ -21,6 +23,7 @@ mod reference;
 mod review;
 mod sandbox;
 mod schema;
+mod setup;
 mod validation;
 mod value_check;
 mod value_schema;
@@ -43,10 +46,12 @@ use crate::tier::Tier;
 pub use agents::{AgentPoolRules, AgentRules, Effort, RoleEffort, RoleTiers, SessionModes};
 pub use alerts::{AlertChannel, AlertRules, ChannelType, QuietHours, TimeOfDay, TimeZone};
 pub use chat::ChatModel;
+pub use checkout::CheckoutRules;
 pub use critical::{count_critical_files, is_critical};
 pub use delivery::{DeliveryMode, DeliveryRules};
 pub use embeddings::EmbeddingModel;
 pub use gates::{GateRules, ReportFormat};
+pub use instructions::is_instruction_file;
 pub use load::{ConfigFile, LoadedRules, Setting, load};
 pub use people::{PeopleRules, Permission, PersonRole};
 pub use permissions::{AccessKind, AgentPermissions, AgentRole, PermissionLists, PermissionRule};
@@ -56,6 +61,7 @@ pub use reference::reference;
 pub use review::{CouncilMember, CouncilRules, PatternRule, ReviewRules, ValidatorIndependence};
 pub use sandbox::SandboxMode;
 pub use schema::schema;
+pub use setup::SetupRules;
 pub use variables::{EnvVariable, VARIABLES, VariableTarget};
 
 /// Configuration of Tamma for a project (`tamma.yaml`).
@@ -80,6 +86,14 @@ pub struct Rules {
     #[serde(skip_serializing_if = "is_default")]
     #[garde(dive)]
     pub prompts: PromptRules,
+    /// Checkouts of the repository, for agents and gates.
+    #[serde(skip_serializing_if = "is_default")]
+    #[garde(dive)]
+    pub checkout: CheckoutRules,
+    /// Preparation of checkouts: installs dependencies.
+    #[serde(skip_serializing_if = "is_default")]
+    #[garde(dive)]
+    pub setup: SetupRules,
     /// Gates by name: commands that every change must pass. A gate that no risk level names always
     /// runs.
     #[garde(dive)]
@@ -133,6 +147,8 @@ impl Default for Rules {
             agents: agents::built_in_agents(),
             roles: RoleTiers::default(),
             prompts: PromptRules::default(),
+            checkout: CheckoutRules::default(),
+            setup: SetupRules::default(),
             gates: BTreeMap::new(),
             review: ReviewRules::default(),
             council: CouncilRules::default(),

@@ -86,7 +86,7 @@ pub enum RunMode {
     Plan,
     /// Change files.
     Implement,
-    /// Judge a change. Read-only.
+    /// Judge a change, in a disposable checkout that it can write.
     Validate,
     /// Analyse a stuck task as a council member. Read-only.
     Advise,
@@ -99,7 +99,7 @@ pub enum RunMode {
 impl RunMode {
     /// Returns `true` if runs of this mode must not change files.
     pub fn is_read_only(self) -> bool {
-        self != Self::Implement
+        !matches!(self, Self::Implement | Self::Validate)
     }
 }
 
@@ -134,6 +134,8 @@ pub struct RunRequest {
     pub mode: RunMode,
     /// Hard limit on the duration.
     pub time_limit: Duration,
+    /// Time that one shell command of the agent can take, for its own configuration.
+    pub shell_limit: Duration,
     /// Spending limit, based on the cost that the agent reports. Runs through the gateway are
     /// limited by [`ModelAccess::budget_limits`] instead.
     pub spend_limit: SpendLimit,
@@ -165,8 +167,6 @@ pub struct RunRequest {
     pub facts: SubmissionFacts,
     /// Services of the worker behind the agent's tools.
     pub services: ToolServices,
-    /// Time that commands of the agent can take, in seconds, for its own configuration.
-    pub shell_seconds: u32,
     /// Sandbox. With `None`, the agent has all permissions of the worker.
     pub sandbox: Option<Sandbox>,
     /// Timeouts and retries of the session.

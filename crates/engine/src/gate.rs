@@ -20,15 +20,9 @@ use tokio_util::sync::CancellationToken;
 
 pub use self::checkout::{GateCheckout, remove_checkout};
 use self::report::ReportResults;
-use crate::output::OutputTail;
-use crate::process::{self, Launch, ProcessRecords, RunId, SupervisedProcess};
+use crate::captured::{CapturedRun, run_captured};
+use crate::process::{self, Launch, ProcessRecords, RunId};
 use crate::sandbox::Sandbox;
-
-/// Maximum size of the kept output, in bytes, for each of the two streams.
-const MAX_OUTPUT_BYTES: usize = 32 * 1024;
-
-/// Time for a gate to exit before it is killed.
-const STOP_GRACE: Duration = Duration::from_secs(2);
 
 /// Maximum size of a report, in bytes.
 const MAX_REPORT_BYTES: u64 = 64 * 1024 * 1024;
@@ -115,8 +109,9 @@ impl GateCommand {
             Some(sandbox) => sandbox.wrap(launch),
             None => launch,
         };
-        let (mut group, pipes) = match SupervisedProcess::start(&launch, records, |_| {}).await {
-            Ok(started) => started,
+        let captured = match run_captured(&launch, records, self.time_limit, cancel).await {
+            Ok(Some(captured)) => captured,
+            Ok(None) => return Err(Error::Cancelled),
             // A gate that cannot be started has failed, and people must see why.
             Err(error @ process::Error::Start { .. }) => {
                 let results = ReportResults::default();
@@ -124,23 +119,8 @@ impl GateCommand {
             }
             Err(error) => return Err(error.into()),
         };
-        drop(pipes.stdin);
-        let (stdout, stderr) = (
-            OutputTail::follow(pipes.stdout, MAX_OUTPUT_BYTES),
-            OutputTail::follow(pipes.stderr, MAX_OUTPUT_BYTES),
-        );
-        let ended = tokio::select! {
-            status = group.wait() => Some(status?),
-            () = tokio::time::sleep(self.time_limit) => None,
-            () = cancel.cancelled() => {
-                group.stop(STOP_GRACE).await?;
-                return Err(Error::Cancelled);
-            }
-        };
-        // Stop leftover processes even after a normal exit; they would disturb the next gate.
-        group.stop(STOP_GRACE).await?;
-        let mut output = stdout.text().await + &stderr.text().await;
-        let (mut outcome, code) = match ended {
+        let CapturedRun { status, mut output } = captured;
+        let (mut outcome, code) = match status {
             Some(status) if status.success() => (GateOutcome::Passed, status.code()),
             Some(status) => (GateOutcome::Failed, status.code()),
             None => (GateOutcome::TimedOut, None),

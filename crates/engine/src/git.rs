@@ -1,9 +1,9 @@
 //! The `git` program, run without a shell.
 //!
-//! This is the user's own git, so credentials, signing and large files work as usual. Prompts,
-//! background maintenance and hooks are off: agents write to these checkouts, and a hook in one
-//! would run with our permissions. Nothing is retried here. Callers know which failures are
-//! temporary.
+//! This is the user's own git, so credentials and signing work as usual. Files of Git LFS are checked
+//! out as pointers. Prompts, background maintenance and hooks are off: agents write to these
+//! checkouts, and a hook in one would run with our permissions. Nothing is retried here. Callers
+//! know which failures are temporary.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -117,6 +117,13 @@ impl Git {
     pub(crate) fn in_dir(&self, folder: &Path) -> GitCommand<'_> {
         GitCommand { git: self, folder: folder.to_owned(), env: Vec::new(), input: None }
     }
+
+    /// Starts building a command that runs in a worktree with this git directory.
+    ///
+    /// The link `.git` in the worktree is not read, because an agent may have changed it.
+    pub(crate) fn in_worktree(&self, git_dir: &Path, folder: &Path) -> GitCommand<'_> {
+        self.in_dir(folder).env("GIT_DIR", git_dir).env("GIT_WORK_TREE", folder)
+    }
 }
 
 /// Builder for one git command.
@@ -179,6 +186,8 @@ impl GitCommand<'_> {
             .args(arguments)
             .current_dir(&self.folder)
             .env("GIT_TERMINAL_PROMPT", "0")
+            // A mirror has no remote to download large files from, so a checkout would fail.
+            .env("GIT_LFS_SKIP_SMUDGE", "1")
             .env("LC_ALL", "C")
             .stdin(if self.input.is_some() { Stdio::piped() } else { Stdio::null() })
             .stdout(Stdio::piped())

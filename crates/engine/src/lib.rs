@@ -2,6 +2,7 @@
 
 pub mod agent;
 pub mod agent_tools;
+mod captured;
 pub mod delivery;
 pub mod gate;
 pub mod gateway;
@@ -10,10 +11,13 @@ pub mod mirror;
 mod output;
 pub mod patterns;
 pub mod permission;
+pub mod private_git;
 pub mod process;
 pub mod sandbox;
 pub mod sanitize;
 pub mod secret;
+pub mod setup;
+pub mod sparse;
 pub mod submission;
 pub mod workspaces;
 pub mod worktree;

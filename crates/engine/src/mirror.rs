@@ -15,6 +15,7 @@ use tamma_core::ids::{self, CommitId, ProjectId, TaskId};
 use tokio::fs;
 
 use crate::git::{self, Git};
+use crate::sparse::SparseFolders;
 
 /// Error of a mirror or worktree.
 #[derive(Debug, thiserror::Error)]
@@ -66,6 +67,8 @@ pub struct Mirror {
     pub(crate) data: PathBuf,
     pub(crate) path: PathBuf,
     pub(crate) source: String,
+    /// Folders that new checkouts contain.
+    pub(crate) sparse: SparseFolders,
     known_commits: KnownCommits,
 }
 
@@ -107,6 +110,7 @@ impl Mirror {
             data,
             path,
             source: source.to_owned(),
+            sparse: SparseFolders::default(),
             known_commits: known_commits.clone(),
         };
         // Marker of a complete mirror, containing its source.
@@ -133,6 +137,12 @@ impl Mirror {
         mirror.fetch_branches().await?;
         fs::write(&complete, source).await.map_err(disk_error("write", &complete))?;
         Ok(mirror)
+    }
+
+    /// Limits new checkouts to some folders.
+    #[must_use]
+    pub fn with_sparse(self, sparse: SparseFolders) -> Self {
+        Self { sparse, ..self }
     }
 
     /// Returns `true` if a data directory has the mirror of a project.

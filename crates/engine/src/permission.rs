@@ -10,14 +10,15 @@ mod denial;
 mod resolved_path;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use tamma_core::plan::FileAction;
 use tamma_core::rules::{AccessKind, AgentPermissions, AgentRole};
-use tamma_policy::{PolicyRequest, command};
+use tamma_policy::{NO_RULE_REASON, PolicyRequest, command};
 
 use crate::agent::RunMode;
+use crate::sandbox::SandboxKind;
 use resolved_path::ResolvedPath;
 
 pub(crate) use self::denial::{NO_PLAN_MODE, denial_text, listed_denial};
@@ -55,8 +56,8 @@ pub type PermissionPolicy = Arc<dyn Fn(&PermissionRequest) -> PermissionDecision
 
 /// Creates a policy with the default permissions for work in a worktree.
 ///
-/// Only an implementer can run commands and change files, except `.git` and `tamma.yaml`. All other
-/// roles can only read.
+/// Implementers and validators can run commands and change files, except `.git` and `tamma.yaml`.
+/// All other roles can only read.
 pub fn default_policy(worktree: &Path, mode: RunMode) -> PermissionPolicy {
     match PermissionRules::new(worktree, mode, &AgentPermissions::default(), BTreeSet::new()) {
         Ok(law) => law.into_policy(),
@@ -93,6 +94,7 @@ pub struct PermissionRules {
     policy: tamma_policy::RolePolicy,
     worktree: PathBuf,
     approved: BTreeSet<String>,
+    sandbox: SandboxKind,
 }
 
 impl PermissionRules {
@@ -105,7 +107,25 @@ impl PermissionRules {
         approved: BTreeSet<String>,
     ) -> Result<Self, Error> {
         let policy = tamma_policy::RolePolicy::new(agent_role(mode), permissions)?;
-        Ok(Self { policy, worktree: worktree.to_owned(), approved })
+        Ok(Self { policy, worktree: worktree.to_owned(), approved, sandbox: SandboxKind::Off })
+    }
+
+    /// Sets the sandbox of the run. It limits what commands can do, so that they need not be
+    /// understood completely, and its `/tmp` can be private.
+    #[must_use]
+    pub fn in_sandbox(mut self, kind: SandboxKind) -> Self {
+        self.sandbox = kind;
+        self
+    }
+
+    fn is_sandboxed(&self) -> bool {
+        self.sandbox != SandboxKind::Off
+    }
+
+    /// Returns `true` if a path is in the private `/tmp` of the sandbox.
+    fn is_private_tmp(&self, path: &Path) -> bool {
+        let stays_below = path.components().all(|part| part != Component::ParentDir);
+        self.sandbox == SandboxKind::Bubblewrap && stays_below && path.starts_with("/tmp")
     }
 
     /// Converts the rules into a function.
@@ -229,8 +249,14 @@ impl PermissionRules {
                 if resolved.in_worktree || decision.effect == PermissionEffect::Allow {
                     return decision;
                 }
+                if self.is_private_tmp(path) && decision.reason == NO_RULE_REASON {
+                    return allow("`/tmp` is private in the sandbox".to_owned());
+                }
                 let reason = format!("`{}` is outside the worktree", path.display());
                 PermissionDecision { reason, ..decision }
+            }
+            Err(_) if self.is_private_tmp(path) => {
+                allow("`/tmp` is private in the sandbox".to_owned())
             }
             Err(reason) => deny(reason),
         }
@@ -250,6 +276,7 @@ impl PermissionRules {
                     target,
                     in_worktree: true,
                     approved,
+                    sandboxed: self.is_sandboxed(),
                 })
             })
             .collect();
@@ -260,6 +287,7 @@ impl PermissionRules {
         );
         decisions.extend(
             read.unknown_reason
+                .filter(|_| !self.is_sandboxed())
                 .map(|reason| deny(format!("cannot determine the commands: {reason}"))),
         );
         if decisions.is_empty() {
@@ -270,7 +298,8 @@ impl PermissionRules {
 
     fn decide(&self, access: AccessKind, target: &str, in_worktree: bool) -> PermissionDecision {
         let approved = self.approved.contains(&subject(access, target));
-        self.policy.decide(&PolicyRequest { access, target, in_worktree, approved })
+        let sandboxed = self.is_sandboxed();
+        self.policy.decide(&PolicyRequest { access, target, in_worktree, approved, sandboxed })
     }
 
     /// Returns the reason if a changed file is a link out of the worktree.
@@ -282,6 +311,10 @@ impl PermissionRules {
             _ => Some(format!("it is a link to `{}`, outside the worktree", to.display())),
         }
     }
+}
+
+fn allow(reason: String) -> PermissionDecision {
+    PermissionDecision { effect: PermissionEffect::Allow, reason }
 }
 
 fn deny(reason: String) -> PermissionDecision {
@@ -333,11 +366,13 @@ mod tests {
     }
 
     #[test]
-    fn only_implementers_can_write() {
+    fn only_implementers_and_validators_can_write() {
         let folder = tempfile::tempdir().expect("folder");
-        for mode in
-            [RunMode::Plan, RunMode::Validate, RunMode::Advise, RunMode::Conclude, RunMode::Learn]
-        {
+        let validator = rules(folder.path(), RunMode::Validate, [&[], &[], &[]]);
+        for allowed in [request(PermissionKind::Write, &["a.rs"]), run("cargo test > log")] {
+            assert_eq!(validator.evaluate(&allowed).effect, PermissionEffect::Allow);
+        }
+        for mode in [RunMode::Plan, RunMode::Advise, RunMode::Conclude, RunMode::Learn] {
             let rules = rules(folder.path(), mode, [&[], &[], &[]]);
             let effect = |request: &PermissionRequest| rules.evaluate(request).effect;
             assert_eq!(effect(&request(PermissionKind::Read, &["a.rs"])), PermissionEffect::Allow);
@@ -365,6 +400,29 @@ mod tests {
             ..request(PermissionKind::Other, &[])
         };
         assert_eq!(effect(&ours), PermissionEffect::Allow);
+    }
+
+    #[test]
+    fn sandbox_judges_variables_and_has_a_private_tmp() {
+        let folder = tempfile::tempdir().expect("folder");
+        for (kind, private_tmp) in [(SandboxKind::Bubblewrap, true), (SandboxKind::Landlock, false)]
+        {
+            let rules = rules(folder.path(), RunMode::Implement, [&[], &[], &[]]).in_sandbox(kind);
+            let effect = |line: &str| rules.evaluate(&run(line)).effect;
+            assert_eq!(effect("$PY -m pytest"), PermissionEffect::Allow);
+            assert_eq!(effect("echo a > $X"), PermissionEffect::Allow);
+            assert_eq!(effect("$PY -m pytest && git push"), PermissionEffect::Deny);
+            assert_eq!(effect("echo a > tamma.yaml"), PermissionEffect::Deny);
+            assert_eq!(effect("echo a > /tmp/../etc/x"), PermissionEffect::Deny);
+            assert_eq!(effect("echo a > /tmp/x/y") == PermissionEffect::Allow, private_tmp);
+            let write = request(PermissionKind::Write, &["/tmp/no-such-folder/x"]);
+            assert_eq!(rules.evaluate(&write).effect == PermissionEffect::Allow, private_tmp);
+        }
+        let rules =
+            rules(folder.path(), RunMode::Plan, [&[], &[], &[]]).in_sandbox(SandboxKind::Landlock);
+        assert_eq!(rules.evaluate(&run("git diff | sort")).effect, PermissionEffect::Allow);
+        assert_eq!(rules.evaluate(&run("echo a > a.rs")).effect, PermissionEffect::Deny);
+        assert_eq!(rules.evaluate(&run("git push")).effect, PermissionEffect::Deny);
     }
 
     #[test]

@@ -2,7 +2,8 @@
 //!
 //! A [`Sandbox`] is an allowlist. Bubblewrap builds a file system from it, with separate namespaces
 //! for processes and the network. If Bubblewrap is unavailable, Landlock denies access to
-//! everything else; [`SandboxKind::Landlock`] lists its limitations. Without either, nothing starts
+//! everything else; [`SandboxKind::Landlock`] lists its limitations. On macOS, Seatbelt does the
+//! same; it has never been run there. Without any of them, nothing starts
 //! unless the rules contain `sandbox: off`.
 //!
 //! Inside, our launcher ([`run_launcher()`]) runs first. It forwards the gateway's port if there is
@@ -13,6 +14,7 @@
 mod bubblewrap;
 mod landlock;
 mod launcher;
+mod seatbelt;
 mod system;
 mod view;
 
@@ -21,6 +23,7 @@ use std::sync::OnceLock;
 
 use tamma_core::rules::SandboxMode;
 
+use crate::private_git::PrivateGit;
 use crate::process::{Launch, find_program};
 
 pub use launcher::run_launcher;
@@ -77,8 +80,17 @@ pub enum SandboxKind {
     /// changes), hide other processes, block datagrams, or kill leftover processes (the run's
     /// marker finds them).
     Landlock,
+    /// Seatbelt of macOS: an allowlist enforced by the kernel. Never tested on macOS.
+    Seatbelt,
     /// No sandbox, as set in the rules.
     Off,
+}
+
+impl SandboxKind {
+    /// Returns `true` if the sandbox can show another file in place of one in the worktree.
+    pub fn replaces_files(self) -> bool {
+        self == Self::Bubblewrap
+    }
 }
 
 /// Network access of a process.
@@ -122,6 +134,8 @@ pub struct Sandbox {
     pub read_only: bool,
     /// Repository of the worktree. Read-only, because commits are made outside.
     pub repository: Option<PathBuf>,
+    /// Private git directory, which takes the place of the repository. Writable.
+    pub git: Option<PrivateGit>,
     /// Home of the run. Writable.
     pub home: PathBuf,
     /// Further readable paths: the agent's installation, toolchains.
@@ -139,8 +153,9 @@ pub struct Sandbox {
 impl Sandbox {
     /// Wraps a launch in the sandbox.
     ///
-    /// Replaces program and arguments, and sets `TMPDIR` and `GIT_OPTIONAL_LOCKS`. A program that
-    /// does not exist is left unchanged, so that starting it reports the error.
+    /// Replaces program and arguments, and sets `TMPDIR`, and `GIT_OPTIONAL_LOCKS` if git is
+    /// read-only. A program that does not exist is left unchanged, so that starting it reports the
+    /// error.
     #[must_use]
     pub fn wrap(&self, mut launch: Launch) -> Launch {
         let search = launch.env.get("PATH").map(String::as_str);
@@ -158,6 +173,9 @@ impl Sandbox {
             (SandboxKind::Landlock, _) => {
                 Some(landlock::wrap_command(self, &view, &launch, &program))
             }
+            (SandboxKind::Seatbelt, _) => {
+                Some(seatbelt::wrap_command(self, &view, &launch, &program))
+            }
         };
         let Some((first, args)) = wrapped else {
             // The caller skipped `choose`. Fail to start, which is safe.
@@ -166,12 +184,14 @@ impl Sandbox {
         };
         let scratch = match self.kind {
             SandboxKind::Bubblewrap | SandboxKind::Off => PathBuf::from("/tmp"),
-            SandboxKind::Landlock => self.scratch(),
+            SandboxKind::Landlock | SandboxKind::Seatbelt => self.scratch(),
         };
         launch.program = first;
         launch.args = args;
         launch.env.insert("TMPDIR".to_owned(), path_text(&scratch));
-        launch.env.entry("GIT_OPTIONAL_LOCKS".to_owned()).or_insert_with(|| "0".to_owned());
+        if self.git.is_none() {
+            launch.env.entry("GIT_OPTIONAL_LOCKS".to_owned()).or_insert_with(|| "0".to_owned());
+        }
         launch
     }
 
@@ -196,7 +216,11 @@ pub fn choose(sandbox: SandboxMode) -> Result<SandboxKind, Error> {
     let bubblewrap = || bubblewrap::probe().map(|_| SandboxKind::Bubblewrap);
     let landlock = || probe_landlock().map(|()| SandboxKind::Landlock);
     let not_here = |kind| move |reason: String| Error::Unavailable { kind, reason };
+    let seatbelt = || seatbelt::probe().map(|()| SandboxKind::Seatbelt);
     match sandbox {
+        SandboxMode::Auto if cfg!(target_os = "macos") => {
+            seatbelt().map_err(|reason| Error::NoSandbox { reason })
+        }
         SandboxMode::Auto => bubblewrap().or_else(|first| {
             landlock().map_err(|second| Error::NoSandbox {
                 reason: format!("{first}; Landlock: {second}"),
@@ -204,6 +228,7 @@ pub fn choose(sandbox: SandboxMode) -> Result<SandboxKind, Error> {
         }),
         SandboxMode::Bubblewrap => bubblewrap().map_err(not_here(SandboxKind::Bubblewrap)),
         SandboxMode::Landlock => landlock().map_err(not_here(SandboxKind::Landlock)),
+        SandboxMode::Seatbelt => seatbelt().map_err(not_here(SandboxKind::Seatbelt)),
         SandboxMode::Off => Ok(SandboxKind::Off),
     }
 }

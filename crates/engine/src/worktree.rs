@@ -23,16 +23,26 @@ use std::path::{Path, PathBuf};
 use tamma_core::ids::{CommitId, TaskId};
 use tamma_core::plan::FileAction;
 use tamma_core::review::patch::{self, AddedLines};
+use tamma_core::task_loop::Timestamp;
 use tokio::fs;
+use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::checkpoint::UncommittedWork;
 pub use self::checkpoint::{Checkpoint, LatestWork, remove_remote_refs};
 pub(crate) use self::refs::work_ref;
 use self::refs::{RUN_TRAILER, TaskRefs};
+use crate::git::GitCommand;
 use crate::mirror::{Error, FileLock, Mirror, disk_error, task_branch};
+use crate::private_git::{PrivateGit, PrivateGitSource, is_private_link};
+use crate::process::{ProcessRecords, RunId};
+use crate::setup::{self, SetupCommand, SetupOutcome, SetupPlace, SetupRecord};
+use crate::sparse::SparseFolders;
 
 /// Index file for snapshots, separate from the agent's.
 const SNAPSHOT_INDEX: &str = "tamma-index";
+
+/// Index file with the files before a setup.
+const SETUP_INDEX: &str = "tamma-setup-index";
 
 /// Author of a commit.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -117,18 +127,29 @@ impl Worktree {
         remove_path(&unfinished).await?;
         // Forced twice, because a killed `worktree add` leaves its directory locked.
         let mut add = vec!["worktree", "add", "--quiet", "--force", "--force"];
-        let uncommitted = refs.uncommitted();
-        if uncommitted.is_some() {
+        let (uncommitted, sparse) = (refs.uncommitted(), &self.mirror.sparse);
+        if uncommitted.is_some() || !sparse.is_empty() {
             add.push("--no-checkout");
         }
         let branch = task_branch(self.task);
         let target = [unfinished.as_os_str(), branch.as_ref()];
         git().run(add.into_iter().map(AsRef::as_ref).chain(target)).await?;
-        if let Some(tree) = uncommitted {
-            let git = || self.mirror.git.in_dir(&unfinished);
-            git().run(["read-tree", "--reset", "-u", tree]).await?;
-            // Keeps the files, and shows them as uncommitted again.
-            git().run(["read-tree", "HEAD"]).await?;
+        let git_dir = self.git_dir();
+        let git = || self.mirror.git.in_worktree(&git_dir, &unfinished);
+        sparse.save(&git_dir).await?;
+        match uncommitted {
+            None if sparse.is_empty() => {}
+            None => sparse.check_out(git, &unfinished, "HEAD").await?,
+            Some(tree) => {
+                if sparse.is_empty() {
+                    git().run(["read-tree", "--reset", "-u", tree]).await?;
+                } else {
+                    sparse.check_out(git, &unfinished, tree).await?;
+                }
+                // Keeps the files, and shows them as uncommitted again.
+                git().run(["read-tree", "HEAD"]).await?;
+                sparse.mark(git, &unfinished).await?;
+            }
         }
         fs::rename(&unfinished, &self.path).await.map_err(disk_error("rename", &unfinished))
     }
@@ -143,6 +164,11 @@ impl Worktree {
         &self.mirror.path
     }
 
+    /// Returns the mirror that the worktree belongs to.
+    pub fn mirror(&self) -> &Mirror {
+        &self.mirror
+    }
+
     /// Returns the task.
     pub fn task(&self) -> TaskId {
         self.task
@@ -151,6 +177,43 @@ impl Worktree {
     /// Returns the commit of the branch.
     pub async fn head(&self) -> Result<CommitId, Error> {
         self.refs().await?.head().ok_or_else(|| self.missing_branch_error())
+    }
+
+    /// Runs the setup, unless the worktree is already prepared for its lock files.
+    ///
+    /// Files that the setup creates are left out of commits, and changes of other files are undone.
+    pub async fn set_up(
+        &self,
+        setup: &SetupCommand,
+        which: (RunId, Timestamp),
+        records: &ProcessRecords,
+        cancel: &CancellationToken,
+    ) -> Result<SetupOutcome, setup::Error> {
+        let (git_dir, index) = (self.git_dir(), self.git_dir().join(SETUP_INDEX));
+        let (git, path) = (&self.mirror.git, self.path.as_path());
+        let place = SetupPlace { git, path, git_dir: &git_dir, index: &index };
+        if !setup.is_needed(&place).await? {
+            return Ok(SetupOutcome::UpToDate);
+        }
+        {
+            let _lock = self.lock().await?;
+            self.snapshot_through(SETUP_INDEX, self.head().await?, SnapshotMode::AllFiles).await?;
+        }
+        setup.run(&place, which, records, cancel).await
+    }
+
+    /// Opens the private git directory of an agent, at the commit of the branch.
+    pub async fn private_git(&self, folder: &Path, fresh: bool) -> Result<PrivateGit, Error> {
+        let git_dir = self.git_dir();
+        let source = PrivateGitSource {
+            mirror: &self.mirror,
+            worktree: &self.path,
+            git_dir: &git_dir,
+            commit: self.head().await?,
+            branch: &task_branch(self.task),
+            exclude: SetupRecord::read(&git_dir).await.ignore_patterns().collect(),
+        };
+        PrivateGit::open(folder, &source, fresh).await
     }
 
     /// Commits all files as the work of one job, and returns the commit.
@@ -256,19 +319,19 @@ impl Worktree {
         let options = ["--no-renames", "--no-ext-diff", "--no-textconv", "--text", "--unified=0"];
         let call = ["-c", "core.quotePath=false", "diff-tree", "-r", "-p"];
         let call = call.into_iter().chain(options).chain([base.as_str(), commit.as_str()]);
-        Ok(patch::added_lines(&self.mirror.git.in_dir(&self.path).run(call).await?))
+        Ok(patch::added_lines(&self.own_git().run(call).await?))
     }
 
     /// Returns `true` if `commit` is a descendant of `base`, so that no history was rewritten.
     pub async fn is_descendant(&self, base: CommitId, commit: CommitId) -> Result<bool, Error> {
         let call = ["merge-base", "--is-ancestor", &base.to_string(), &commit.to_string()];
-        Ok(self.mirror.git.in_dir(&self.path).output(&call).await?.code == Some(0))
+        Ok(self.own_git().output(&call).await?.code == Some(0))
     }
 
     /// Returns the text of a file at a commit, if it exists.
     pub async fn file_text(&self, commit: CommitId, path: &str) -> Result<Option<String>, Error> {
         let call = ["cat-file", "blob", &format!("{commit}:{path}")];
-        let output = self.mirror.git.in_dir(&self.path).output(&call).await?;
+        let output = self.own_git().output(&call).await?;
         Ok((output.code == Some(0)).then_some(output.stdout))
     }
 
@@ -308,25 +371,37 @@ impl Worktree {
 
     /// Writes all files as a tree through a separate index.
     ///
-    /// The agent's index is not used, because it may hide files.
+    /// The agent's index is not used, because it may hide files. Files that the setup created are
+    /// left out.
     async fn snapshot(&self, base: CommitId, care: SnapshotMode) -> Result<String, Error> {
-        let index = self.git_dir().join(SNAPSHOT_INDEX);
+        self.snapshot_through(SNAPSHOT_INDEX, base, care).await
+    }
+
+    async fn snapshot_through(
+        &self,
+        index: &str,
+        base: CommitId,
+        care: SnapshotMode,
+    ) -> Result<String, Error> {
+        let index = self.git_dir().join(index);
         for stale in [index.clone(), index.with_extension("lock")] {
             remove_path(&stale).await?;
         }
-        let git = || self.mirror.git.in_dir(&self.path).env("GIT_INDEX_FILE", &index);
+        let git = || self.own_git().env("GIT_INDEX_FILE", &index);
         git().run(["read-tree", &base.to_string()]).await?;
+        SparseFolders::read(&self.git_dir()).await.mark(git, &self.path).await?;
+        let created: Vec<_> = SetupRecord::read(&self.git_dir()).await.exclusions().collect();
         // A nested repository, created by the agent. Git would store only a reference or refuse,
         // and its files would be lost with the directory.
-        let nested = nested_repositories(
-            &git().run(["ls-files", "-z", "--others", "--exclude-standard"]).await?,
-        );
+        let list = ["ls-files", "-z", "--others", "--exclude-standard", "--", "."];
+        let list = list.into_iter().map(str::to_owned).chain(created.iter().cloned());
+        let nested = nested_repositories(&git().run(list).await?);
         let around = nested.iter().map(|folder| format!(":(exclude,literal){folder}"));
         let mut all = vec!["add", "--all"];
         all.extend((care == SnapshotMode::BestEffort).then_some("--ignore-errors"));
         all.extend(["--", "."]);
         let all = all.into_iter().map(str::to_owned);
-        let added = git().run(all.chain(around)).await;
+        let added = git().run(all.chain(around).chain(created)).await;
         if care == SnapshotMode::AllFiles {
             added?;
         }
@@ -339,11 +414,15 @@ impl Worktree {
     }
 
     /// Returns files of nested repositories, each terminated by a null character.
+    ///
+    /// A nested repository is listed as a plain folder, because its configuration and index are the
+    /// agent's own.
     async fn nested_files(&self, mut repositories: Vec<String>) -> Result<String, Error> {
-        let mut files = String::new();
+        let (mut files, no_index) = (String::new(), self.git_dir().join("tamma-no-index"));
         while let Some(folder) = repositories.pop() {
-            let call = ["ls-files", "-z", "--cached", "--others", "--exclude-standard"];
-            let listed = self.mirror.git.in_dir(&self.path.join(&folder)).run(call).await?;
+            let call = ["ls-files", "-z", "--others", "--exclude-standard"];
+            let git = self.mirror.git.in_worktree(&self.git_dir(), &self.path.join(&folder));
+            let listed = git.env("GIT_INDEX_FILE", &no_index).run(call).await?;
             repositories.extend(
                 nested_repositories(&listed).iter().map(|deeper| format!("{folder}{deeper}")),
             );
@@ -363,9 +442,7 @@ impl Worktree {
         let parents: Vec<_> = parents.iter().map(ToString::to_string).collect();
         let parents = parents.iter().flat_map(|parent| ["-p", parent]);
         let commit = self
-            .mirror
-            .git
-            .in_dir(&self.path)
+            .own_git()
             .env("GIT_AUTHOR_NAME", &author.name)
             .env("GIT_AUTHOR_EMAIL", &author.email)
             .env("GIT_COMMITTER_NAME", "Tamma")
@@ -415,8 +492,12 @@ impl Worktree {
             }
             return fs::write(&back, location).await.map_err(disk_error("write", &back));
         }
-        // An agent removed or replaced the link. The other files are still its work.
-        if exists(&link).await? {
+        // An agent removed or replaced the link. The other files are still its work. A link to the
+        // private directory of an earlier run is ours.
+        let is_private = fs::read_to_string(&link).await.is_ok_and(|it| is_private_link(&it));
+        if is_private {
+            remove_path(&link).await?;
+        } else if exists(&link).await? {
             let replaced = self.path.join(".git-replaced");
             fs::rename(&link, &replaced).await.map_err(disk_error("rename", &link))?;
         }
@@ -457,8 +538,13 @@ impl Worktree {
         self.git(["rev-parse", "--verify", &format!("{commit}^{{tree}}")]).await
     }
 
+    /// Starts a git command that does not read the link in the worktree, which agents can change.
+    fn own_git(&self) -> GitCommand<'_> {
+        self.mirror.git.in_worktree(&self.git_dir(), &self.path)
+    }
+
     async fn git<const N: usize>(&self, arguments: [&str; N]) -> Result<String, Error> {
-        Ok(self.mirror.git.in_dir(&self.path).run(arguments).await?)
+        Ok(self.own_git().run(arguments).await?)
     }
 }
 

@@ -11,6 +11,8 @@ mod fixture;
 mod gates;
 #[path = "it/gateway.rs"]
 mod gateway;
+#[path = "it/given.rs"]
+mod given;
 #[path = "it/hosts.rs"]
 mod hosts;
 #[path = "it/processes.rs"]

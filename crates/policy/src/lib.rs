@@ -67,6 +67,8 @@ pub struct PolicyRequest<'a> {
     pub in_worktree: bool,
     /// `true` if a person has approved this exact request.
     pub approved: bool,
+    /// `true` if the agent runs in a sandbox.
+    pub sandboxed: bool,
 }
 
 /// Permissions of one role.
@@ -158,6 +160,7 @@ impl RolePolicy {
             ("target", RestrictedExpression::new_string(request.target.to_owned())),
             ("in_worktree", RestrictedExpression::new_bool(request.in_worktree)),
             ("approved", RestrictedExpression::new_bool(approved)),
+            ("sandboxed", RestrictedExpression::new_bool(request.sandboxed)),
         ];
         let cedar_request = entity("Action", &request.access.to_string()).and_then(|action| {
             let context_values = context_values.map(|(name, value)| (name.to_owned(), value));
@@ -193,7 +196,7 @@ impl RolePolicy {
 }
 
 /// Reason for requests that match no rule.
-const NO_RULE_REASON: &str = "no rule allows it";
+pub const NO_RULE_REASON: &str = "no rule allows it";
 
 fn entity(type_name: &str, name: &str) -> Result<EntityUid, Error> {
     let type_name =

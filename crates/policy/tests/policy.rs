@@ -17,7 +17,7 @@ fn permission_lists(rules: [&[&str]; 3]) -> PermissionLists {
 
 fn decide(policy: &RolePolicy, access: AccessKind, target: &str) -> PermissionDecision {
     let in_worktree = !target.starts_with('/');
-    policy.decide(&PolicyRequest { access, target, in_worktree, approved: false })
+    policy.decide(&PolicyRequest { access, target, in_worktree, approved: false, sandboxed: false })
 }
 
 fn default(role: AgentRole) -> RolePolicy {
@@ -69,7 +69,7 @@ fn implementer_can_write_and_other_roles_can_only_read() {
     assert_eq!(effect(AccessKind::Tool, "submit_plan"), PermissionEffect::Allow);
     assert_eq!(effect(AccessKind::Tool, "browser"), PermissionEffect::Deny);
     assert_eq!(effect(AccessKind::Network, "example.org"), PermissionEffect::Deny);
-    for role in [AgentRole::Planner, AgentRole::Validator, AgentRole::Council] {
+    for role in [AgentRole::Planner, AgentRole::Council] {
         let policy = default(role);
         let effect = |access, target| decide(&policy, access, target).effect;
         assert_eq!(effect(AccessKind::Read, "src/a.rs"), PermissionEffect::Allow);
@@ -121,6 +121,7 @@ fn approval_lifts_ask_rules_and_leaves_deny_rules() {
                 target,
                 in_worktree: true,
                 approved: true,
+                sandboxed: false,
             })
             .effect
     };

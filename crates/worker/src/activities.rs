@@ -86,7 +86,10 @@ impl Activities {
             fault_injection,
         };
         ctx.fault_point("written down")?;
-        let result = dispatch(&self.services, &ctx).await?;
+        let result = match dispatch(&self.services, &ctx).await {
+            Err(Error::Setup(failed)) => failed.into_result(),
+            result => result?,
+        };
         ctx.fault_point("done")?;
         self.results.save(key, &result, &ctx.stop).await?;
         Ok(result.without_report())

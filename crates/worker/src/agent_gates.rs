@@ -24,7 +24,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::DropGuard;
 
 use crate::error::Error;
-use crate::gates::GateRunner;
+use crate::gates::{GateRunner, skipped_gate};
 use crate::job_context::JobContext;
 use crate::project_context::ProjectContext;
 use crate::services::Services;
@@ -232,12 +232,19 @@ impl SharedGateRuns {
         };
         let mirror = services.repositories.mirror(project).await?;
         let is_selected = |name: &str| names.iter().any(|selected| selected == name);
-        let gates = self.gates().into_iter().filter(|(name, _)| is_selected(name)).collect();
+        let changed = || touched.keys().map(String::as_str);
+        let selected = self.gates().into_iter().filter(|(name, _)| is_selected(name));
+        let (gates, skipped): (Vec<_>, Vec<_>) =
+            selected.partition(|(_, rules)| rules.applies_to(changed()));
+        let skipped: Vec<_> =
+            skipped.iter().map(|(name, rules)| skipped_gate(name, rules)).collect();
         let runner = GateRunner::new(services, ctx, (project, mirror), (commit, gates), planned)?;
         let note = move |name: &str| {
             finished.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned());
         };
-        runner.with_progress(Arc::new(note)).run(&touched).await
+        let mut ran = runner.with_progress(Arc::new(note)).run(&touched).await?;
+        ran.extend(skipped);
+        Ok(ran)
     }
 
     /// Describes the results for a model.
@@ -268,6 +275,7 @@ fn describe_records(id: &str, records: &[GateRecord]) -> String {
             GateStatus::Flaky => "flaky: failed, then passed, does not count",
             GateStatus::Failed => "failed",
             GateStatus::TimedOut => "failed: timed out",
+            GateStatus::NotApplicable => "not applicable: no changed file matches its paths",
         };
         let seconds = record.duration_ms.div_ceil(1_000);
         let _ = write!(text, "\n- `{}`: {status} ({seconds} s)", record.verdict.name);

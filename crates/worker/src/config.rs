@@ -3,11 +3,13 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use tamma_core::operator::OperatorConfig;
 use tamma_engine::agent::AgentTimeouts;
 use tamma_engine::sandbox::Launcher;
 use tamma_store::ObjectStorage;
 
 use crate::fault_injection::FaultInjection;
+use crate::toolchains;
 
 /// Worker configuration.
 #[derive(Debug, Clone)]
@@ -20,6 +22,8 @@ pub struct WorkerConfig {
     pub objects: ObjectStorage,
     /// Environment variables that the configuration can reference and agents can inherit.
     pub environment: BTreeMap<String, String>,
+    /// Settings of the operator for this machine.
+    pub operator: OperatorConfig,
     /// Maximum number of concurrent implementation runs.
     pub slots: usize,
     /// Maximum number of workflows cached in memory.
@@ -35,6 +39,12 @@ pub struct WorkerConfig {
 }
 
 impl WorkerConfig {
+    /// Returns the paths of toolchains that sandboxes can read: the user's, and the operator's.
+    pub(crate) fn toolchains(&self) -> impl Iterator<Item = PathBuf> {
+        let own = toolchains::folders(&self.environment).into_iter();
+        own.chain(self.operator.toolchains.iter().map(PathBuf::from))
+    }
+
     /// Returns a configuration with this data directory and defaults for the rest.
     pub fn new(data: impl Into<PathBuf>) -> Self {
         let data_dir = data.into();
@@ -43,6 +53,7 @@ impl WorkerConfig {
             objects: ObjectStorage::new(data_dir.join("objects").display().to_string()),
             data_dir,
             environment: BTreeMap::new(),
+            operator: OperatorConfig::default(),
             slots: 2,
             max_cached_workflows: 1000,
             timeouts: AgentTimeouts::default(),

@@ -50,6 +50,9 @@ pub enum Error {
         /// Cause.
         source: std::io::Error,
     },
+    /// Setup of a checkout failed.
+    #[error(transparent)]
+    Setup(#[from] crate::setup::FailedSetup),
     /// Project configuration is invalid.
     #[error("invalid project configuration: {0}")]
     Configuration(String),

@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::{FutureExt as _, StreamExt as _};
@@ -20,7 +20,7 @@ use tamma_core::review::record::{BaselineSource, GateRecord, TestCounts};
 use tamma_core::rules::{GateRules, ReportFormat};
 use tamma_engine::gate::{self, GateCheckout, GateCommand, GateRun};
 use tamma_engine::mirror::Mirror;
-use tamma_engine::sandbox::{self, Network, Sandbox};
+use tamma_engine::sandbox::{self, Network};
 use tokio::time::Instant;
 
 use crate::clock::now;
@@ -29,7 +29,7 @@ use crate::job_context::JobContext;
 use crate::project_context::ProjectContext;
 use crate::retry::retry_until_stopped;
 use crate::services::Services;
-use crate::toolchains;
+use crate::setup::{CommandPlace, set_up_checkout, test_secrets};
 
 /// Maximum length of a gate's stored output, in bytes.
 const MAX_OUTPUT_BYTES: usize = 16 * 1024;
@@ -55,7 +55,7 @@ pub(crate) struct GateRunner<'a> {
     planned_tests: Vec<String>,
     sandbox: sandbox::SandboxKind,
     /// Deadline for all gates.
-    deadline: Instant,
+    deadline: Mutex<Instant>,
     /// Called with the name of each gate that has run.
     progress: Option<GateProgress>,
 }
@@ -113,7 +113,7 @@ impl<'a> GateRunner<'a> {
             base,
             planned_tests: planned,
             sandbox,
-            deadline: until,
+            deadline: Mutex::new(until),
             progress: None,
         })
     }
@@ -167,7 +167,7 @@ impl<'a> GateRunner<'a> {
                 )));
             }
             let from = baseline.map_or(BaselineSource::NotNeeded, |(_, from)| *from);
-            ran.push(gate_record(judged, rules, it, from, was_rerun));
+            ran.push(self.gate_record(judged, rules, it, (from, was_rerun)));
         }
         // If the current tests already fail, the original ones are not run.
         let passing: BTreeSet<&str> = (self.gates.iter().zip(&ran))
@@ -227,7 +227,7 @@ impl<'a> GateRunner<'a> {
             }
             judged.name = format!("{name} (original tests)");
             let from = baseline.map_or(BaselineSource::NotNeeded, |(_, from)| *from);
-            ran.push(gate_record(judged, rules, it, from, was_rerun));
+            ran.push(self.gate_record(judged, rules, it, (from, was_rerun)));
         }
         Ok(ran)
     }
@@ -241,7 +241,11 @@ impl<'a> GateRunner<'a> {
     ) -> Result<BTreeMap<&'a str, TimedGateRun>, Error> {
         let mut done = BTreeMap::new();
         self.prepare_checkout(checkout, files).await?;
+        if !self.gates.iter().any(|(name, rules)| is_selected(name, rules)) {
+            return Ok(done);
+        }
         self.check_sandbox(checkout).await?;
+        self.set_up(checkout).await?;
         for now in [GateStage::Build, GateStage::Parallel, GateStage::Exclusive] {
             let these: Vec<_> = self
                 .gates
@@ -268,6 +272,23 @@ impl<'a> GateRunner<'a> {
         Ok(done)
     }
 
+    /// Prepares a checkout. The time does not count towards the limit of the gates.
+    async fn set_up(&self, checkout: &GateCheckout) -> Result<(), Error> {
+        let started = Instant::now();
+        let host = (&*self.services.config, &self.services.processes);
+        set_up_checkout(host, self.ctx, self.project, checkout).await?;
+        if let Ok(mut deadline) = self.deadline.lock() {
+            *deadline += started.elapsed();
+        }
+        Ok(())
+    }
+
+    /// Returns the time left for all gates.
+    fn time_left(&self) -> Duration {
+        let deadline = self.deadline.lock();
+        deadline.map(|it| it.saturating_duration_since(Instant::now())).unwrap_or_default()
+    }
+
     /// Runs a gate once more, if there is time left.
     async fn rerun(
         &self,
@@ -275,7 +296,7 @@ impl<'a> GateRunner<'a> {
         files: &CheckoutFiles<'_>,
         (name, rules): (&str, &GateRules),
     ) -> Result<Option<TimedGateRun>, Error> {
-        if Instant::now() >= self.deadline {
+        if self.time_left().is_zero() {
             return Ok(None);
         }
         self.prepare_checkout(checkout, files).await?;
@@ -305,7 +326,7 @@ impl<'a> GateRunner<'a> {
         rules: &GateRules,
     ) -> Result<TimedGateRun, Error> {
         let started = Instant::now();
-        let (own, left) = (time_limit(rules), self.deadline.saturating_duration_since(started));
+        let (own, left) = (time_limit(rules), self.time_left());
         let gate = self.gate(checkout, name, rules, own.min(left));
         let (which, records) = ((self.ctx.run_id(), now()), &self.services.processes);
         let ended = gate.run(checkout, which, records, &self.ctx.stop).await;
@@ -345,27 +366,16 @@ impl<'a> GateRunner<'a> {
         rules: &GateRules,
         limit: Duration,
     ) -> GateCommand {
-        let environment = &self.services.config.environment;
-        let mut env = crate::runs::select_variables(environment, &crate::runs::BASE_VARIABLES);
-        env.extend(toolchains::variables(environment));
-        env.insert("CI".to_owned(), "1".to_owned());
+        let config = &self.services.config;
         let network =
             if rules.network { Network::Open { ports: Vec::new() } } else { Network::Disabled };
-        let readable = self.project.rules.engines.readable.iter().map(PathBuf::from);
-        let hidden = [self.services.config.data_dir.clone()].into_iter();
-        let sandbox = Sandbox {
-            kind: self.sandbox,
-            launcher: self.services.config.launcher.clone(),
-            worktree: checkout.path(),
-            read_only: false,
-            repository: Some(checkout.repository().to_owned()),
+        let place = CommandPlace {
+            path: checkout.path(),
+            repository: checkout.repository(),
             home: checkout.home(),
-            readable: readable.chain(toolchains::folders(environment)).collect(),
-            writable: Vec::new(),
-            protected: Vec::new(),
-            hidden: hidden.chain(toolchains::secrets(environment)).collect(),
-            network,
         };
+        let env = place.environment(config);
+        let sandbox = place.sandbox(config, &self.project.rules, self.sandbox, network);
         GateCommand {
             name: name.to_owned(),
             kind: rules.kind,
@@ -382,7 +392,7 @@ impl<'a> GateRunner<'a> {
     async fn baselines(&self, needed: BTreeSet<&'a str>) -> Result<Baselines<'a>, Error> {
         let mut baselines = Baselines::new();
         self.load_baselines(&needed, &mut baselines).await?;
-        if baselines.len() == needed.len() || Instant::now() >= self.deadline {
+        if baselines.len() == needed.len() || self.time_left().is_zero() {
             return Ok(baselines);
         }
         let project = self.ctx.project();
@@ -451,7 +461,42 @@ impl<'a> GateRunner<'a> {
         for (_, build) in self.gates.iter().filter(|(_, rules)| rules.kind == GateKind::Build) {
             text = format!("{text}\0{}", build.command);
         }
+        if let Some(setup) = &self.ctx.rules.setup.command {
+            text = format!("{text}\0setup\0{setup}");
+        }
         Digest::of(text.as_bytes())
+    }
+
+    /// Builds the stored record of a gate.
+    fn gate_record(
+        &self,
+        judged: GateVerdict,
+        rules: &GateRules,
+        it: &TimedGateRun,
+        (baseline, was_rerun): (BaselineSource, bool),
+    ) -> GateRecord {
+        let result = &it.run.result;
+        let count = |names: &BTreeSet<String>| u32::try_from(names.len()).unwrap_or(u32::MAX);
+        let tests = (rules.report == Some(ReportFormat::Junit)).then(|| TestCounts {
+            passed: count(&result.passed),
+            failed: count(&result.failures),
+            skipped: count(&result.skipped),
+        });
+        let output = test_secrets(&self.services.config).redact(&it.run.output).into_owned();
+        let from = output.len().saturating_sub(MAX_OUTPUT_BYTES);
+        let from =
+            (from..=output.len()).find(|at| output.is_char_boundary(*at)).unwrap_or_default();
+        GateRecord {
+            verdict: judged,
+            command: rules.command.clone(),
+            exit_code: it.run.code,
+            duration_ms: it.millis,
+            tests,
+            passed_tests: result.passed.clone(),
+            baseline,
+            was_rerun,
+            output: output[from..].replace('\0', "\u{fffd}"),
+        }
     }
 
     /// Waits for a checkout until the job is stopped.
@@ -489,34 +534,17 @@ fn time_limit(rules: &GateRules) -> Duration {
 fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
-
-/// Builds the stored record of a gate.
-fn gate_record(
-    judged: GateVerdict,
-    rules: &GateRules,
-    it: &TimedGateRun,
-    baseline: BaselineSource,
-    was_rerun: bool,
-) -> GateRecord {
-    let result = &it.run.result;
-    let count = |names: &BTreeSet<String>| u32::try_from(names.len()).unwrap_or(u32::MAX);
-    let tests = (rules.report == Some(ReportFormat::Junit)).then(|| TestCounts {
-        passed: count(&result.passed),
-        failed: count(&result.failures),
-        skipped: count(&result.skipped),
-    });
-    let output = &it.run.output;
-    let from = output.len().saturating_sub(MAX_OUTPUT_BYTES);
-    let from = (from..=output.len()).find(|at| output.is_char_boundary(*at)).unwrap_or_default();
+/// Builds the record of a gate that does not apply to the change.
+pub(crate) fn skipped_gate(name: &str, rules: &GateRules) -> GateRecord {
     GateRecord {
-        verdict: judged,
+        verdict: GateVerdict::not_applicable(name, rules.kind),
         command: rules.command.clone(),
-        exit_code: it.run.code,
-        duration_ms: it.millis,
-        tests,
-        passed_tests: result.passed.clone(),
-        baseline,
-        was_rerun,
-        output: output[from..].replace('\0', "\u{fffd}"),
+        exit_code: None,
+        duration_ms: 0,
+        tests: None,
+        passed_tests: BTreeSet::new(),
+        baseline: BaselineSource::NotNeeded,
+        was_rerun: false,
+        output: String::new(),
     }
 }

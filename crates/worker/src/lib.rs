@@ -21,6 +21,7 @@ mod retry;
 mod run_recorder;
 mod runs;
 mod services;
+mod setup;
 mod step_writer;
 mod task_text;
 mod toolchains;
@@ -44,6 +45,7 @@ pub use fault_injection::FaultInjection;
 pub use job_context::{AnnounceStart, OpenQuestionUpdate, WorkflowCallbacks};
 pub use prompts::{PromptProblem, check_prompt};
 pub use run_recorder::{PromptRecord, Redact, RunEnding, RunFacts, RunRecorder};
+pub use setup::FailedSetup;
 /// Launcher inside a sandbox, for the program that runs it.
 pub use tamma_engine::sandbox::{Launcher, run_launcher};
 

@@ -6,6 +6,7 @@ use std::path::Path;
 use tamma_core::rules::{self, Rules};
 use tamma_engine::git::Git;
 use tamma_engine::mirror::{KnownCommits, Mirror};
+use tamma_engine::sparse::SparseFolders;
 use tamma_store::RegisteredProject;
 
 use crate::error::Error;
@@ -52,6 +53,8 @@ impl ProjectContext {
         known_commits: &KnownCommits,
     ) -> Result<Mirror, Error> {
         let RegisteredProject { id, repository, .. } = &self.project;
-        Ok(Mirror::open_with_cache(git.clone(), data, *id, repository, known_commits).await?)
+        let sparse = SparseFolders::new(&self.rules.checkout.sparse);
+        let mirror = Mirror::open_with_cache(git.clone(), data, *id, repository, known_commits);
+        Ok(mirror.await?.with_sparse(sparse))
     }
 }

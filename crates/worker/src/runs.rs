@@ -1,12 +1,14 @@
 //! Agent run of one job: its inputs and its result.
 
+mod sessions;
+mod working_folder;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tamma_core::budget::{self, Spend, SpendLimit};
-use tamma_core::cost::Tokens;
 use tamma_core::failure::FailureKind;
 use tamma_core::ids::Name;
 use tamma_core::plan::criterion_id;
@@ -16,15 +18,16 @@ use tamma_core::task_loop::{Outcome, Timestamp};
 use tamma_core::tier::Tier;
 use tamma_engine::agent::{CodingAgent, ModelAccess, RunEnd, RunMode, RunReport, RunRequest};
 use tamma_engine::agent_tools::{AgentGates, ToolServices};
+use tamma_engine::gate::GateCheckout;
 use tamma_engine::gateway::{BudgetLimit, BudgetScope, Gateway, Upstream};
 use tamma_engine::permission::{PermissionEffect, PermissionPolicy, PermissionRules};
 use tamma_engine::process::ProcessRecords;
-use tamma_engine::sandbox::{self, Network, Sandbox};
+use tamma_engine::sandbox::{self, Network, Sandbox, SandboxKind};
 use tamma_engine::secret::{Redactor, Secret};
 use tamma_engine::submission::SubmissionFacts;
 use tamma_engine::worktree::Worktree;
 use tamma_flow::activities::JobResult;
-use tamma_store::{LineFilter, LineKind, LinePosition, RunRecord, Store};
+use tamma_store::{RunRecord, Store};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio_util::sync::CancellationToken;
 
@@ -39,16 +42,19 @@ use crate::live_questions;
 use crate::project_context::ProjectContext;
 use crate::prompts::RenderedPrompt;
 use crate::retry::retry_until_stopped;
-use crate::run_recorder::{PromptRecord, REQUESTED_MODEL, RunEnding, RunFacts, RunRecorder};
+use crate::run_recorder::{PromptRecord, RunEnding, RunFacts, RunRecorder};
+use crate::setup::set_up_checkout;
 use crate::task_text::{RunLimits, task_text};
 use crate::toolchains;
+
+pub(crate) use self::working_folder::WorkingFolder;
 
 /// Longest quota pause that an agent waits out by itself. After a longer one, the task gives up its
 /// slot.
 const MAX_QUOTA_WAIT: Duration = Duration::from_secs(20);
 
-/// Shortest time limit of an agent's commands, in seconds.
-const MIN_SHELL_SECONDS: u32 = 120;
+/// Shortest time limit of an agent's shell commands, in seconds.
+const MIN_SHELL_SECONDS: u32 = 600;
 
 /// Name of the gateway's socket in the data directory.
 const GATEWAY_SOCKET: &str = "gateway.sock";
@@ -77,27 +83,6 @@ pub(crate) struct Assignment {
     pub(crate) brief: Option<String>,
     /// Gates that the agent can run, for runs that change files.
     pub(crate) gates: Option<Arc<dyn AgentGates>>,
-}
-
-/// Working directory of an agent.
-#[derive(Clone, Copy)]
-pub(crate) struct WorkingFolder<'a> {
-    path: &'a Path,
-    /// Repository that the directory belongs to.
-    repository: Option<&'a Path>,
-}
-
-impl<'a> WorkingFolder<'a> {
-    /// Returns an empty directory without a repository.
-    pub(crate) fn empty(path: &'a Path) -> Self {
-        Self { path, repository: None }
-    }
-}
-
-impl<'a> From<&'a Worktree> for WorkingFolder<'a> {
-    fn from(worktree: &'a Worktree) -> Self {
-        Self { path: worktree.path(), repository: Some(worktree.repository()) }
-    }
 }
 
 /// Agent for a run, and its home directory.
@@ -217,7 +202,9 @@ impl AgentRunner {
         }
     }
 
-    /// Runs an agent with read-only access, once a slot for such agents is free.
+    /// Runs an agent that plans or judges, once a slot for such agents is free.
+    ///
+    /// An agent that judges gets a disposable checkout, which is removed afterwards.
     pub(crate) async fn run_read_only(
         &self,
         ctx: &JobContext,
@@ -244,7 +231,37 @@ impl AgentRunner {
             brief: None,
             gates: None,
         };
-        self.run(ctx, project, worktree.into(), assignment).await
+        if !matches!(mode, RunMode::Validate | RunMode::Advise | RunMode::Conclude) {
+            return self.run(ctx, project, worktree.into(), assignment).await;
+        }
+        let checkout = GateCheckout::for_judging(worktree.mirror(), ctx.task.id).await?;
+        let run = match self.prepare_judging(ctx, project, worktree, &checkout, mode).await {
+            Ok(()) => self.run(ctx, project, (&checkout).into(), assignment).await,
+            Err(error) => Err(error),
+        };
+        if let Err(error) = checkout.remove().await {
+            let error = &error as &dyn std::error::Error;
+            tracing::warn!(task = %ctx.task.id, error, "failed to remove a disposable checkout");
+        }
+        run
+    }
+
+    /// Checks out the judged commit for an agent that judges it, with the instructions of the base
+    /// commit. Validators also get the dependencies, because they run things.
+    async fn prepare_judging(
+        &self,
+        ctx: &JobContext,
+        project: &ProjectContext,
+        worktree: &Worktree,
+        checkout: &GateCheckout,
+        mode: RunMode,
+    ) -> Result<(), Error> {
+        checkout.check_out(worktree.head().await?).await?;
+        if mode == RunMode::Validate {
+            let host = (&*self.config, &self.processes);
+            set_up_checkout(host, ctx, project, checkout).await?;
+        }
+        Ok(checkout.restore_instructions(ctx.base()?).await?)
     }
 
     /// Returns the facts that the submission of a read-only run is checked against.
@@ -310,23 +327,43 @@ impl AgentRunner {
         }
         let answers = self.earlier_answers(ctx, mode).await?;
         let allowed = answered_questions::allowed_subjects(&answers);
-        let permissions = PermissionRules::new(folder.path, mode, &ctx.rules.permissions, allowed)
-            .map_err(|error| Error::Configuration(error.to_string()))?;
-        let upstream = self.upstream(rules);
-        let home = self.agent_home(ctx, home.as_deref().unwrap_or(name.as_str()));
-        let sandbox = match self.sandbox(
-            project,
-            folder,
-            &permissions,
-            mode,
-            (rules, &home, upstream.is_some()),
-        ) {
-            Ok(sandbox) => sandbox,
+        let kind = match sandbox::choose(project.rules.engines.sandbox) {
+            Ok(kind) => kind,
             Err(error) => {
                 let reason = error.to_string();
                 return Ok(AgentRun::not_started(RunEnd::Unavailable { reason }, provider));
             }
         };
+        let path = folder.path();
+        let permissions = PermissionRules::new(&path, mode, &ctx.rules.permissions, allowed)
+            .map_err(|error| Error::Configuration(error.to_string()))?
+            .in_sandbox(kind);
+        let upstream = self.upstream(rules);
+        let home = home.unwrap_or_else(|| match mode {
+            // The implementer can write its own home, and must not instruct its judge.
+            RunMode::Validate => format!("validator-{name}"),
+            _ => name.to_string(),
+        });
+        let home = self.agent_home(ctx, &home);
+        let setup_home = folder.setup_home(&self.config, ctx.task.id);
+        let sandbox = self.sandbox(
+            project,
+            (kind, &path, &setup_home),
+            &permissions,
+            mode,
+            (rules, &home, upstream.is_some()),
+        );
+        let sandbox = match kind {
+            SandboxKind::Off => sandbox,
+            SandboxKind::Bubblewrap | SandboxKind::Landlock | SandboxKind::Seatbelt => {
+                let git = folder.private_git(&self.task_homes(ctx), mode).await?;
+                Sandbox { git, ..sandbox }
+            }
+        };
+        let attached = sandbox.git.clone().filter(|_| !kind.replaces_files());
+        if let Some(git) = &attached {
+            git.attach(&path).await?;
+        }
         let model = project.rules.member_model(&member).map(str::to_owned);
         if let Some(model) = &model
             && upstream.is_some()
@@ -382,10 +419,11 @@ impl AgentRunner {
         let request = RunRequest {
             run: ctx.run_id(),
             now: at,
-            worktree: folder.path.to_owned(),
+            worktree: path.clone(),
             prompt: prompt.text + &answers_text + left,
             mode,
             time_limit: Duration::from_secs(u64::from(seconds)),
+            shell_limit: shell_limit(&ctx.rules, seconds),
             spend_limit: allowance,
             protected_paths: permissions.protected_patterns(),
             denied_commands: permissions.denied_commands(),
@@ -407,7 +445,6 @@ impl AgentRunner {
             search: self.knowledge.search(ctx.project()),
             facts,
             services,
-            shell_seconds: shell_seconds(&ctx.rules),
             timeouts: self.config.timeouts,
         };
         let facts = RunFacts {
@@ -432,8 +469,12 @@ impl AgentRunner {
         .await?;
         let observer = recorder.observer();
         let behind = request.access.as_ref().is_some_and(|access| access.upstream.is_some());
-        let agent = self.agent(rules, behind);
-        let report = agent.run(&request, &self.processes, &observer, &ctx.stop).await?;
+        let agent = self.agent(rules, behind, &setup_home);
+        let report = agent.run(&request, &self.processes, &observer, &ctx.stop).await;
+        if let Some(git) = &attached {
+            git.detach(&path).await?;
+        }
+        let report = report?;
         drop(observer);
         let ending = RunEnding::from(&report.end);
         if let Err(error) = recorder.finish(ending, report.usage, report.metered).await {
@@ -518,12 +559,13 @@ impl AgentRunner {
     }
 
     /// Builds the agent with its environment. The provider's key stays in the gateway.
-    fn agent(&self, rules: &AgentRules, behind_gateway: bool) -> CodingAgent {
+    fn agent(&self, rules: &AgentRules, behind_gateway: bool, setup_home: &Path) -> CodingAgent {
         let mut agent = CodingAgent::from_rules(rules, &self.config.environment);
         if behind_gateway {
             agent.inherited.remove(&rules.key);
             agent.inherited.extend(toolchains::variables(&self.config.environment));
         }
+        agent.inherited.extend(toolchains::installed_variables(setup_home));
         agent
     }
 
@@ -546,18 +588,23 @@ impl AgentRunner {
 
     /// Returns the agent's home directory for this task. Later runs reuse it.
     fn agent_home(&self, ctx: &JobContext, name: &str) -> PathBuf {
-        self.config.data_dir.join("homes").join(ctx.task.id.to_string()).join(name)
+        self.task_homes(ctx).join(name)
     }
 
-    /// Builds the sandbox of an agent.
+    /// Returns the directory with the home directories of this task.
+    fn task_homes(&self, ctx: &JobContext) -> PathBuf {
+        self.config.data_dir.join("homes").join(ctx.task.id.to_string())
+    }
+
+    /// Builds the sandbox of an agent, without its git directory.
     fn sandbox(
         &self,
         project: &ProjectContext,
-        folder: WorkingFolder<'_>,
+        (kind, worktree, setup_home): (SandboxKind, &Path, &Path),
         permissions: &PermissionRules,
         mode: RunMode,
         (rules, home, metered): (&AgentRules, &Path, bool),
-    ) -> Result<Sandbox, sandbox::Error> {
+    ) -> Sandbox {
         let own = self.config.environment.get("HOME").map(PathBuf::from);
         let below = |names: &[String]| {
             let own = own.clone();
@@ -569,12 +616,13 @@ impl AgentRunner {
             }
             _ => Network::Open { ports: Vec::new() },
         };
-        Ok(Sandbox {
-            kind: sandbox::choose(project.rules.engines.sandbox)?,
+        Sandbox {
+            kind,
             launcher: self.config.launcher.clone(),
-            worktree: folder.path.to_owned(),
+            worktree: worktree.to_owned(),
             read_only: mode.is_read_only(),
-            repository: folder.repository.map(Path::to_owned),
+            repository: None,
+            git: None,
             home: home.to_owned(),
             readable: project
                 .rules
@@ -582,7 +630,8 @@ impl AgentRunner {
                 .readable
                 .iter()
                 .map(PathBuf::from)
-                .chain(toolchains::folders(&self.config.environment))
+                .chain(self.config.toolchains())
+                .chain([setup_home.to_owned()])
                 .collect(),
             writable: if metered { Vec::new() } else { below(&rules.home) },
             protected: permissions.existing_protected_paths(),
@@ -591,74 +640,8 @@ impl AgentRunner {
                 .chain(toolchains::secrets(&self.config.environment))
                 .collect(),
             network,
-        })
-    }
-
-    /// Returns the last run of the task if it had the same mode and did not finish. An agent can
-    /// resume its session if its home directory is on this machine.
-    async fn last_unfinished_run(
-        &self,
-        ctx: &JobContext,
-        mode: RunMode,
-    ) -> Result<Option<RunRecord>, Error> {
-        // Council members must not continue each other's sessions, and learning runs are not
-        // resumed.
-        if matches!(mode, RunMode::Advise | RunMode::Conclude | RunMode::Learn) {
-            return Ok(None);
         }
-        let last = self.store.latest_run(ctx.task.id).await?;
-        let over = Some(tamma_store::RunEnd::Finished);
-        Ok(last.filter(|run| run.mode == mode.to_string() && run.end != over))
     }
-
-    /// Returns whether a run was started with this model. With `None`, the agent chooses.
-    async fn requested(
-        &self,
-        ctx: &JobContext,
-        run: &RunRecord,
-        model: Option<&str>,
-    ) -> Result<bool, Error> {
-        let filter = LineFilter {
-            job_number: Some(run.number.job_number),
-            attempt: Some(run.number.attempt),
-            kinds: vec![LineKind::Note],
-        };
-        let first = self.store.lines(ctx.task.id, &filter, LinePosition::START, 1).await?;
-        let data = first.into_iter().next().and_then(|line| line.data);
-        Ok(match data.as_ref().and_then(|data| data.get(REQUESTED_MODEL)) {
-            Some(requested) => requested.as_str() == model,
-            // A run from before this was recorded.
-            None => model.is_none_or(|model| run.model.as_deref() == Some(model)),
-        })
-    }
-
-    /// Returns the last implementation run, if a repair in this tier can continue its session: same
-    /// tier, finished, and less than half of the context used.
-    async fn last_attempt(
-        &self,
-        ctx: &JobContext,
-        tier: Tier,
-        rules: &AgentRules,
-    ) -> Result<Option<RunRecord>, Error> {
-        let implement = RunMode::Implement.to_string();
-        let runs = self.store.runs(ctx.task.id).await?;
-        let Some(last) = runs.into_iter().rev().find(|run| run.mode == implement) else {
-            return Ok(None);
-        };
-        if last.tier != Some(tier) || last.end != Some(tamma_store::RunEnd::Finished) {
-            return Ok(None);
-        }
-        let calls = self.store.model_calls(ctx.task.id, last.number).await?;
-        let last_call = calls.iter().rev().find_map(|call| call.tokens);
-        // Without metered calls, the sum of all calls is an upper limit.
-        let used = last_call.or(last.usage.map(|usage| usage.tokens));
-        Ok(Some(last).filter(|_| used.is_some_and(|used| leaves_room(used, rules.context_tokens))))
-    }
-}
-
-/// Returns whether a session that ended with these tokens can be continued.
-fn leaves_room(used: Tokens, context_tokens: u32) -> bool {
-    used.total() <= u64::from(context_tokens) / 2
 }
 
 /// Returns the reasoning effort of a run: that of its role, or that of its tier.
@@ -674,10 +657,12 @@ fn effort(rules: &Rules, mode: RunMode, tier: Tier) -> Option<Effort> {
     role.or(rules.tiers.get(tier).effort)
 }
 
-/// Returns the time that commands of an agent can take, in seconds: as long as the longest gate.
-fn shell_seconds(rules: &Rules) -> u32 {
-    let longest = rules.gates.values().map(|gate| gate.timeout_seconds).max();
-    longest.unwrap_or_default().max(MIN_SHELL_SECONDS)
+/// Returns the time that one shell command of an agent can take: enough for the slowest gate, within
+/// the run.
+fn shell_limit(rules: &Rules, run_seconds: u32) -> Duration {
+    let slowest = rules.gates.values().map(|gate| gate.timeout_seconds).max();
+    let seconds = slowest.unwrap_or_default().max(MIN_SHELL_SECONDS).min(run_seconds);
+    Duration::from_secs(u64::from(seconds))
 }
 
 /// Returns whether a limit is used up.
@@ -710,13 +695,6 @@ fn copy_locked<T: Clone + Default>(value: &Mutex<T>) -> T {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn session_is_continued_below_half_of_its_context() {
-        let tokens = |input, cached, output| Tokens { input, cached, output };
-        assert!(leaves_room(tokens(10_000, 89_000, 1_000), 200_000));
-        assert!(!leaves_room(tokens(10_000, 90_000, 1_000), 200_000));
-    }
 
     #[test]
     fn effort_of_a_role_overrides_that_of_its_tier() {

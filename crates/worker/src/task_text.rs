@@ -6,6 +6,7 @@
 use std::fmt::Write as _;
 
 use tamma_core::budget::SpendLimit;
+use tamma_core::plan::criterion_id;
 use tamma_engine::agent::RunMode;
 use tamma_store::Store;
 
@@ -60,7 +61,7 @@ fn write_text(
     if !task.acceptance_criteria.is_empty() {
         text.push_str("\n# Acceptance criteria\n\n");
         for (index, criterion) in task.acceptance_criteria.iter().enumerate() {
-            let _ = writeln!(text, "- C{}: {criterion}", index + 1);
+            let _ = writeln!(text, "- {}: {criterion}", criterion_id(index));
         }
     }
     if let Some(plan) = plan {

@@ -151,6 +151,7 @@ impl AgentFixture {
             prompt: "Do it.".to_owned(),
             mode,
             time_limit: TIMEOUT,
+            shell_limit: Duration::from_mins(10),
             spend_limit: SpendLimit::default(),
             policy: permission::default_policy(&tree, mode),
             sandbox: self.sandbox(mode),
@@ -181,7 +182,6 @@ impl AgentFixture {
             effort: None,
             resume_prompt: None,
             services: ToolServices::default(),
-            shell_seconds: 120,
             worktree: tree,
         }
     }
@@ -197,6 +197,7 @@ impl AgentFixture {
             worktree: self.tree(),
             read_only: mode.is_read_only(),
             repository: None,
+            git: None,
             home: self.folder.path().join("home"),
             readable: vec![self.candidate.installed.clone()],
             writable: Vec::new(),

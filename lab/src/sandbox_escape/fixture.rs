@@ -22,6 +22,7 @@ use tamma_engine::gateway::{Gateway, RunEndpoint, RunEndpointConfig};
 use tamma_engine::git::Git;
 use tamma_engine::mirror::Mirror;
 use tamma_engine::permission::{PermissionRules, PermissionViolation};
+use tamma_engine::private_git::PrivateGit;
 use tamma_engine::process::{ProcessRecords, RunId};
 use tamma_engine::sandbox::{Launcher, Network, Sandbox, SandboxKind};
 use tamma_engine::worktree::{Author, Worktree};
@@ -44,6 +45,8 @@ pub(crate) struct EscapeFixture {
     pub(crate) project: Repository,
     pub(crate) mirror: PathBuf,
     pub(crate) tree: Worktree,
+    /// Git directory of the agent.
+    git: PrivateGit,
     pub(crate) base: CommitId,
     pub(crate) permission_rules: PermissionRules,
     gateway: Gateway,
@@ -79,6 +82,10 @@ impl EscapeFixture {
         let source = project.path().display().to_string();
         let mirror = Mirror::open(Git::find("git").await?, &at("data"), id, &source).await?;
         let tree = Worktree::open(&mirror, task()?, base).await?;
+        let git = tree.private_git(&at("data/homes/git"), true).await?;
+        if kind != SandboxKind::Off && !kind.replaces_files() {
+            git.attach(tree.path()).await?;
+        }
         let implementer = PermissionLists {
             deny: ["write: .github/**", "write: deploy/**"].map(str::to_owned).to_vec(),
             ..PermissionLists::default()
@@ -95,6 +102,7 @@ impl EscapeFixture {
             launcher: launcher.to_owned(),
             mirror: at("data/mirrors").join(format!("{id}.git")),
             tree,
+            git,
             base,
             permission_rules,
             endpoints: [endpoint(7)?, endpoint(8)?],
@@ -166,6 +174,7 @@ impl EscapeFixture {
             prompt: "Do it.".to_owned(),
             mode,
             time_limit: RUN_LIMIT,
+            shell_limit: Duration::from_mins(10),
             spend_limit: SpendLimit::default(),
             policy: self.permission_rules.clone().into_policy(),
             sandbox: Some(self.sandbox(mode)),
@@ -185,7 +194,6 @@ impl EscapeFixture {
             effort: None,
             resume_prompt: None,
             services: ToolServices::default(),
-            shell_seconds: 120,
         };
         let records = ProcessRecords::open(&self.at("data")).await?;
         let updates = self.updates.clone();
@@ -201,7 +209,8 @@ impl EscapeFixture {
             launcher: Launcher { program: self.launcher.clone(), args: Vec::new() },
             worktree: self.tree.path().to_owned(),
             read_only: mode != RunMode::Implement,
-            repository: Some(self.mirror.clone()),
+            repository: None,
+            git: Some(self.git.clone()),
             home: self.home(),
             readable: Vec::new(),
             writable: Vec::new(),

@@ -18,6 +18,7 @@ use tamma_core::tier::Tier;
 
 use super::backend_args::PromptArgs;
 use crate::output::{self, DisplayedSetting};
+use crate::{data_folder, operator_file};
 
 const NAME: &str = "tamma.yaml";
 
@@ -25,8 +26,8 @@ const NAME: &str = "tamma.yaml";
 pub(super) enum Command {
     /// Check the configuration
     ///
-    /// Prints every problem with its line, column and fix. Checks environment variables and the project's
-    /// own prompts too. Exits with 1 if there is a problem.
+    /// Prints every problem with its line, column and fix. Checks environment variables, the project's
+    /// own prompts and the `operator.yaml` of this machine too. Exits with 1 if there is a problem.
     Check(CheckArgs),
     /// Show every value and its source
     ///
@@ -191,6 +192,11 @@ fn check(arguments: &CheckArgs) -> Result<ExitCode> {
         Ok(loaded) => loaded,
         Err(problems) => return fail_with_problems(target, file.as_ref(), &problems),
     };
+    // The operator's settings of this machine, if it has any.
+    let data = std::env::var_os("TAMMA_DATA").filter(|data| !data.is_empty()).map(PathBuf::from);
+    if let Ok(data) = data_folder::resolve(data.as_deref()) {
+        operator_file::read(&data)?;
+    }
     let mut out = anstream::stdout().lock();
     let notes = config_warnings(&loaded.rules);
     if target.json {

@@ -16,7 +16,7 @@ use super::backend_args::BackendArgs;
 use super::config;
 use crate::agents::{self, BUILT_IN_AGENTS, DetectedAgents};
 use crate::services::{self, DataFolderLock, PostgresService, ProgramSearch, ProgramVersion};
-use crate::{data_folder, output};
+use crate::{data_folder, operator_file, output};
 
 /// Oldest supported git.
 const OLDEST_GIT: ProgramVersion = ProgramVersion { major: 2, minor: 30, patch: 0 };
@@ -134,7 +134,10 @@ async fn run_checks(backend: &BackendArgs, search: &ProgramSearch) -> Vec<Doctor
     let mut checks = vec![git, database, temporal, bubblewrap, check_agents(search)];
     checks.extend(repository);
     match data {
-        Ok(data) => checks.extend([check_data_folder(&data), check_disk_space(&data)]),
+        Ok(data) => {
+            checks.extend([check_data_folder(&data), check_disk_space(&data)]);
+            checks.extend(check_operator_file(&data));
+        }
         Err(error) => checks.push(DoctorCheck::failed("data folder", error)),
     }
     checks
@@ -324,6 +327,23 @@ fn check_data_folder(data: &Path) -> DoctorCheck {
             DoctorCheck::passed(NAME, format!("{shown}, in use by `tamma up` (process {pid})"))
         }
     }
+}
+
+/// Checks the operator file, if there is one.
+fn check_operator_file(data: &Path) -> Option<DoctorCheck> {
+    const NAME: &str = "operator.yaml";
+    let config = match operator_file::read(data) {
+        Ok(config) => config?,
+        Err(error) => return Some(DoctorCheck::failed(NAME, error)),
+    };
+    let missing = operator_file::missing_toolchains(&config);
+    if !missing.is_empty() {
+        let message = format!("toolchains that do not exist: {}", missing.join(", "));
+        return Some(DoctorCheck::warning(NAME, message, "install them, or remove the lines"));
+    }
+    let toolchains = output::pluralize(config.toolchains.len(), "toolchain");
+    let variables = output::pluralize(config.test_environment.len(), "test variable");
+    Some(DoctorCheck::passed(NAME, format!("{toolchains}, {variables}")))
 }
 
 fn check_disk_space(data: &Path) -> DoctorCheck {

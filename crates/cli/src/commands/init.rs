@@ -98,6 +98,9 @@ fn print_summary(out: &mut impl Write, done: &InitOutcome) -> io::Result<()> {
     for language in &survey.languages {
         rows.push(("language", language.name.to_owned(), language.reason.clone()));
     }
+    if let Some(setup) = &survey.setup {
+        rows.push(("setup", setup.command.clone(), String::new()));
+    }
     for check in &survey.gates {
         rows.push(("gate", check.name.clone(), check.command.clone()));
     }
@@ -172,7 +175,6 @@ fn summary_json(done: &InitOutcome) -> Value {
                 "command": one.command,
                 "because": one.reason,
                 "report": one.report,
-                "network": one.network,
             })
         })
         .collect();
@@ -191,6 +193,7 @@ fn summary_json(done: &InitOutcome) -> Value {
     json!({
         "file": file,
         "languages": languages,
+        "setup": survey.setup.as_ref().map(|one| json!({ "command": one.command, "because": one.reason })),
         "gates": gates,
         "agent": agents.installed.first().map(|one| one.name),
         "agents": installed,

@@ -136,7 +136,7 @@ async fn run_roles(
     let server = arguments.listen.server_config(objects.clone());
     let roles = ProcessRoles {
         server: Some(tamma_server::ServerConfig { terminal: Some(terminal), ..server }),
-        worker: Some(roles::worker_config(data, objects, slots, &arguments.prompts)),
+        worker: Some(roles::worker_config(data, objects, slots, &arguments.prompts)?),
         data: data.to_owned(),
     };
     let quiet = arguments.quiet;

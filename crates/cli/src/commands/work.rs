@@ -25,6 +25,6 @@ pub(super) fn run(arguments: &WorkArgs) -> Result<ExitCode> {
     let data = data_folder::resolve(arguments.backend.data())?;
     let objects = arguments.backend.objects(&data);
     let slots = usize::from(arguments.slots);
-    let worker = Some(roles::worker_config(&data, objects, slots, &arguments.prompts));
+    let worker = Some(roles::worker_config(&data, objects, slots, &arguments.prompts)?);
     roles::run_standalone(&arguments.backend, ProcessRoles { server: None, worker, data })
 }

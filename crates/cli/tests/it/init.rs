@@ -168,12 +168,9 @@ fn a_node_repository_uses_its_scripts_as_gates() {
     let answer = machine.init();
     assert_eq!(
         gates(&answer),
-        [
-            ("install", "build", "pnpm install --frozen-lockfile"),
-            ("test", "tests", "pnpm run test"),
-            ("lint", "lint", "pnpm run lint"),
-        ]
+        [("test", "tests", "pnpm run test"), ("lint", "lint", "pnpm run lint"),]
     );
+    assert_eq!(answer["setup"]["command"], "pnpm install --frozen-lockfile");
     assert_eq!(answer["languages"], json!([{ "name": "JavaScript", "because": "package.json" }]));
 }
 

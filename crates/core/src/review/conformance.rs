@@ -1,8 +1,8 @@
 //! Plan conformance: planned files compared with touched files.
 //!
 //! People approved a list of files. Nobody approved a critical file outside that list, so it fails
-//! the review. A file that affects how gates run fails it too, because changing it can hide any
-//! other fault. All other deviations are only shown, because plans are rarely perfect.
+//! the review. A file that affects how gates run, or that instructs agents, fails it too, because
+//! changing it can hide any other fault. All other deviations are only shown, because plans are rarely perfect.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ use globset::{Glob, GlobSet, GlobSetBuilder};
 use serde::{Deserialize, Serialize};
 
 use crate::plan::{FileAction, FileChange};
-use crate::rules::{Rules, is_critical};
+use crate::rules::{Rules, is_critical, is_instruction_file};
 
 /// File whose planned and actual actions differ.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,7 +29,7 @@ pub struct PlanMismatch {
 pub struct Conformance {
     /// Unplanned critical files. Each fails the review.
     pub unplanned_critical: Vec<String>,
-    /// Unplanned files that affect how gates run. Each fails the review.
+    /// Unplanned files that affect how gates run, or instruct agents. Each fails the review.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unplanned_guarded: Vec<String>,
     /// Other unplanned files.
@@ -77,7 +77,9 @@ pub fn compare(
             None if is_critical(path, rules) => {
                 conformance.unplanned_critical.push(path.clone());
             }
-            None if guard.contains(path) => conformance.unplanned_guarded.push(path.clone()),
+            None if guard.contains(path) || is_instruction_file(path) => {
+                conformance.unplanned_guarded.push(path.clone());
+            }
             None => conformance.unplanned.push(path.clone()),
         }
     }

@@ -36,6 +36,16 @@ pub(super) fn check_names(rules: &Rules, validator: &mut FileValidator<'_>) {
     for name in rules.gates.keys() {
         check_name(validator, "gates", name);
     }
+    if let Some(key) = rules.setup.useless_key() {
+        let path = join_path("setup", key);
+        let origin = nearest_origin(&validator.origins, &path);
+        let reason = "it has no effect without `setup.command`: add the command, such as \
+                      `npm ci`, or remove this key"
+            .to_owned();
+        validator
+            .problems
+            .push(ConfigProblem { fault: ConfigFault::Refused { path, reason }, origin });
+    }
     for (name, pattern) in &rules.review.patterns {
         check_name(validator, "review.patterns", name);
         if let Some((key, reason)) = pattern.validation_error() {

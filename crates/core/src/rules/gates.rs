@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use strum::{Display, EnumString, IntoEnumIterator as _};
 
-use super::{Rules, is_default};
+use super::{Rules, is_default, is_glob};
 use crate::gate::GateKind;
 use crate::level::RiskLevel;
 
@@ -38,6 +38,22 @@ pub struct GateRules {
     #[serde(default, skip_serializing_if = "is_default")]
     #[garde(skip)]
     pub network: bool,
+    /// Globs of files, from the root. The gate runs only if the change touches one of them.
+    /// Empty: it runs for every change.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[garde(inner(custom(is_glob)))]
+    pub paths: Vec<String>,
+}
+
+impl GateRules {
+    /// Returns true if the gate runs for a change that touches these files.
+    pub fn applies_to<'a>(&self, touched: impl IntoIterator<Item = &'a str>) -> bool {
+        // Globs were validated when the rules were loaded.
+        let globs = self.paths.iter().filter_map(|glob| globset::Glob::new(glob).ok());
+        let globs: Vec<_> = globs.map(|glob| glob.compile_matcher()).collect();
+        self.paths.is_empty()
+            || touched.into_iter().any(|path| globs.iter().any(|glob| glob.is_match(path)))
+    }
 }
 
 /// Format of a gate's report.

@@ -21,7 +21,8 @@ pub struct ReviewRules {
     #[garde(inner(custom(is_glob)))]
     pub tests: Vec<String>,
     /// Globs of files that control the gates, from the root. A change to one that the plan does not
-    /// name fails the review, and so does a change to a file that a gate's command names.
+    /// name fails the review, and so does a change to a file that a gate's command names, or to a
+    /// file that instructs agents, such as `AGENTS.md` or `.claude/**`.
     #[garde(inner(custom(is_glob)))]
     pub guarded: Vec<String>,
     /// Search added lines for secrets in well-known formats.

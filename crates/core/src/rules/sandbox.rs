@@ -32,6 +32,8 @@ pub enum SandboxMode {
     Bubblewrap,
     /// Landlock. Weaker than Bubblewrap: see docs/sandbox.md.
     Landlock,
+    /// Seatbelt of macOS. Never tested on macOS: see docs/sandbox.md.
+    Seatbelt,
     /// No sandbox. An agent can do everything that the worker's user can.
     Off,
 }

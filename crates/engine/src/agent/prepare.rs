@@ -59,6 +59,7 @@ struct TemplateVars<'a> {
     read_only: bool,
     #[serde(rename = "caged")]
     sandboxed: bool,
+    shell_seconds: u64,
     protected: &'a [String],
     forbidden: &'a [String],
     #[serde(rename = "asked")]
@@ -68,8 +69,6 @@ struct TemplateVars<'a> {
     /// URL of the permission hook.
     #[serde(skip_serializing_if = "Option::is_none")]
     hook_url: Option<&'a str>,
-    /// Time that a command of the agent can take.
-    shell_seconds: u32,
 }
 
 /// Texts that tell a model why a call is denied, and what to do instead.
@@ -142,12 +141,12 @@ pub(super) async fn prepare(
         context: agent.context_tokens,
         read_only: request.mode.is_read_only(),
         sandboxed: request.sandbox.as_ref().is_some_and(|sandbox| sandbox.kind != SandboxKind::Off),
+        shell_seconds: request.shell_limit.as_secs(),
         protected: &request.protected_paths,
         forbidden: &forbidden,
         ask_commands: &ask_commands,
         denials: &denials,
         hook_url: hook_url.as_deref(),
-        shell_seconds: request.shell_seconds,
     };
     let (launch, files) = render(agent, &variables)?;
     if endpoint.is_none() {
@@ -294,12 +293,12 @@ mod tests {
             context: 200_000,
             read_only: false,
             sandboxed: false,
+            shell_seconds: 1_800,
             protected: lists,
             forbidden: lists,
             ask_commands: lists,
             denials: &DENIALS,
             hook_url: through.then_some("http://127.0.0.1:1/run/mcp/permission"),
-            shell_seconds: 120,
         }
     }
 

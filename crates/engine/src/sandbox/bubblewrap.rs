@@ -93,6 +93,7 @@ impl Bubblewrap {
                 FileAccess::Link(to) => append(&["--symlink", &path_text(to), &path]),
                 FileAccess::Readable => append(&["--ro-bind", &path, &path]),
                 FileAccess::Writable => append(&["--bind", &path, &path]),
+                FileAccess::Replaced(with) => append(&["--ro-bind", &path_text(with), &path]),
                 FileAccess::HiddenFile => append(&["--ro-bind", "/dev/null", &path]),
                 FileAccess::HiddenDir => append(&["--size", "65536", "--tmpfs", &path]),
                 FileAccess::Scratch => append(&["--size", &size, "--tmpfs", &path]),

@@ -14,6 +14,8 @@ pub(super) enum FileAccess {
     Readable,
     /// Writable, including everything below.
     Writable,
+    /// Content of another file, readable.
+    Replaced(PathBuf),
     /// Hidden file, which appears empty.
     HiddenFile,
     /// Hidden directory, which appears empty.
@@ -43,6 +45,10 @@ impl SandboxView {
         }
         for path in sandbox.writable.iter().chain([&sandbox.home]) {
             view.add_resolved(path, &FileAccess::Writable);
+        }
+        if let Some(git) = &sandbox.git {
+            view.add(git.objects(), FileAccess::Readable);
+            view.add(&git.git_dir(), FileAccess::Writable);
         }
         view.add_worktree(sandbox);
         if let Network::Gateway { socket, .. } = &sandbox.network {
@@ -161,13 +167,19 @@ impl SandboxView {
         let access = if sandbox.read_only { FileAccess::Readable } else { FileAccess::Writable };
         self.add(&sandbox.worktree, access);
         let link = sandbox.worktree.join(".git");
-        for path in sandbox.protected.iter().chain([&link]) {
+        for path in sandbox.protected.iter().chain(sandbox.git.is_none().then_some(&link)) {
             // Protecting a link would protect its target instead. The check of the diff covers
             // links.
             let straight = path.canonicalize().is_ok_and(|real| real == *path);
             if straight && path.starts_with(&sandbox.worktree) && !sandbox.read_only {
                 self.add(path, FileAccess::Readable);
             }
+        }
+        // Only a plain file can be replaced. Otherwise git fails in the sandbox, which is safe.
+        if let Some(git) = &sandbox.git
+            && link.symlink_metadata().is_ok_and(|it| it.is_file())
+        {
+            self.add(&link, FileAccess::Replaced(git.link()));
         }
     }
 

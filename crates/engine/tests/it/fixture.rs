@@ -143,6 +143,7 @@ impl Fixture {
             prompt: "Do it.".to_owned(),
             mode,
             time_limit: WAIT_LIMIT,
+            shell_limit: Duration::from_mins(10),
             spend_limit: SpendLimit::default(),
             policy: permission::default_policy(workspace, mode),
             sandbox: None,
@@ -163,7 +164,6 @@ impl Fixture {
             effort: None,
             resume_prompt: None,
             services: ToolServices::default(),
-            shell_seconds: 120,
         }
     }
 

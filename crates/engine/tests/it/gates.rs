@@ -211,6 +211,7 @@ async fn sandboxed_gate_writes_only_its_checkout_and_home_and_has_no_network() {
         worktree: checkout.path(),
         read_only: false,
         repository: Some(checkout.repository().to_owned()),
+        git: None,
         home: checkout.home(),
         readable: Vec::new(),
         writable: Vec::new(),

@@ -29,6 +29,7 @@ fn new_sandbox(fixture: &Fixture, tree: &Worktree, kind: SandboxKind) -> Sandbox
         worktree: tree.path().to_owned(),
         read_only: false,
         repository: Some(mirror(fixture)),
+        git: None,
         home,
         readable: Vec::new(),
         writable: Vec::new(),

@@ -29,6 +29,7 @@ use crate::prompts::{Prompt, budget_text, criteria_data, plan_data, task_facts};
 use crate::retry::retry_until_stopped;
 use crate::runs::{AgentRun, Assignment, agent_for};
 use crate::services::Services;
+use crate::setup::set_up_worktree;
 
 pub(super) async fn implement(
     services: &Services,
@@ -54,6 +55,8 @@ pub(super) async fn implement(
     let (agent, _) = agent_for(&project, &spec.tier.into())?;
     (ctx.callbacks.announce_start)(RunStarted { at: now(), job_number, agent }).await?;
     ctx.fault_point("announced")?;
+    let host = (&*services.config, &services.processes);
+    set_up_worktree(host, ctx, &project, &worktree).await?;
     let iterates =
         |decision: EscalationDecision| matches!(decision.action, EscalationAction::Iterate(_));
     let brief = match &spec.brief {

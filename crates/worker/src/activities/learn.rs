@@ -221,7 +221,7 @@ async fn run_learning_agent(
         services.config.data_dir.join("rooms").join(format!("{}", ctx.run_id()).replace('/', "-"));
     let odd = |error: std::io::Error| Error::Internal(format!("{}: {error}", empty.display()));
     tokio::fs::create_dir_all(&empty).await.map_err(odd)?;
-    let run = services.agents.run(&ctx, &project, WorkingFolder::empty(&empty), assignment).await;
+    let run = services.agents.run(&ctx, &project, WorkingFolder::Empty(&empty), assignment).await;
     if let Err(error) = tokio::fs::remove_dir_all(&empty).await {
         tracing::warn!(%error, "failed to remove the directory of a run");
     }

@@ -14,6 +14,7 @@ use crate::job_context::JobContext;
 use crate::prompts::{Prompt, criteria_data, task_facts};
 use crate::retry::retry_until_stopped;
 use crate::services::Services;
+use crate::setup::set_up_worktree;
 
 pub(super) async fn plan(
     services: &Services,
@@ -40,6 +41,8 @@ pub(super) async fn plan(
     };
     let project = services.repositories.project(ctx).await?;
     let worktree = services.repositories.worktree(ctx, &project).await?;
+    let host = (&*services.config, &services.processes);
+    set_up_worktree(host, ctx, &project, &worktree).await?;
     // A plan is revised because of failures.
     let failed = match ctx.task_loop.state {
         State::Adjusting => failure_brief(services, ctx, true).await?,

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use super::plan::current_plan;
 use crate::error::Error;
-use crate::gates::GateRunner;
+use crate::gates::{GateRunner, skipped_gate};
 use crate::job_context::JobContext;
 use crate::retry::retry_until_stopped;
 use crate::services::Services;
@@ -39,9 +39,12 @@ pub(super) async fn test(
         None => Vec::new(),
     };
     // The gates and their commands are pinned with the task.
-    let gates = ctx.rules.gates_at(risk).collect();
+    let changed = || touched.keys().map(String::as_str);
+    let (gates, skipped): (Vec<_>, Vec<_>) =
+        ctx.rules.gates_at(risk).partition(|(_, rules)| rules.applies_to(changed()));
     let round = GateRunner::new(services, ctx, (&project, mirror), (commit, gates), planned)?;
-    let ran = round.run(&touched).await?;
+    let mut ran = round.run(&touched).await?;
+    ran.extend(skipped.iter().map(|(name, rules)| skipped_gate(name, rules)));
     let mut gates = count_gates(&ran);
     let mut report = None;
     if gates.failed > 0 {
@@ -69,6 +72,7 @@ fn count_gates(ran: &[GateRecord]) -> GateCounts {
     for it in ran {
         let count = match it.verdict.status {
             GateStatus::Passed => &mut gates.passed,
+            GateStatus::NotApplicable => continue,
             GateStatus::PreExisting => &mut gates.pre_existing,
             GateStatus::Flaky => &mut gates.flaky,
             GateStatus::Failed | GateStatus::TimedOut => &mut gates.failed,
@@ -112,7 +116,7 @@ fn describe_gate(ran: &GateRecord) -> String {
     let judged = &ran.verdict;
     let mut text = String::new();
     let description = match (judged.status, ran.exit_code) {
-        (GateStatus::Passed, _) => return text,
+        (GateStatus::Passed | GateStatus::NotApplicable, _) => return text,
         (GateStatus::PreExisting, _) => "also fails on the base commit; does not count".to_owned(),
         (GateStatus::Flaky, _) => "is flaky: it failed, then passed; does not count".to_owned(),
         (GateStatus::TimedOut, _) => "timed out".to_owned(),

@@ -58,8 +58,8 @@ fn gates_data(rules: &Rules, risk: RiskLevel) -> Value {
 }
 
 /// Returns the command that prepares checkouts, if the project has one.
-fn setup_command(_rules: &Rules) -> Option<String> {
-    None
+fn setup_command(rules: &Rules) -> Option<&str> {
+    rules.setup.command.as_deref().map(str::trim)
 }
 
 fn quoted_list(items: &[String]) -> String {

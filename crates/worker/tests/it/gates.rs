@@ -155,3 +155,35 @@ async fn a_gate_that_cannot_run_on_any_commit_is_reported_to_a_person() {
         matches.filter(|reason| reason.contains("the gate `broken` cannot be run")).count();
     assert!(matches > 0, "{:#?}", log.iter().map(|it| (it.name, &it.reason)).collect::<Vec<_>>());
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn gates_have_the_files_of_the_setup_and_run_only_for_their_paths() {
+    let extra_config = "  installed: { command: test -e installed.txt }\n  \
+                other: { command: 'false', paths: ['other/**'] }\n\
+                setup: { command: echo yes > installed.txt }\n";
+    let cluster = Cluster::start_with(&sample_script(1), extra_config).await;
+    let check = run_gates(&cluster, 1).await;
+    let status = |name: &str| {
+        let gate = check.gates.iter().find(|ran| ran.verdict.name == name);
+        gate.map(|ran| ran.verdict.status)
+    };
+    assert_eq!(status("installed"), Some(GateStatus::Passed), "{:?}", summary(&check));
+    assert_eq!(status("other"), Some(GateStatus::NotApplicable), "{:?}", summary(&check));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_failing_setup_is_a_failed_job_with_its_output() {
+    let extra_config = "setup: { command: 'echo no such package; exit 9' }\n\
+                scrum_master: { task_loop: { max_failures_per_state: 1 } }\n";
+    let cluster = Cluster::start_with(&sample_script(1), extra_config).await;
+    let client = cluster.client().await;
+    let task = cluster.task(1);
+    let id = task.id;
+    cluster.start_task(&client, task).await;
+    cluster.with_worker(cluster.until_state(id, State::HumanEscalation)).await;
+    let log = cluster.history(id).await;
+    let reasons: Vec<_> = log.iter().filter_map(|entry| entry.reason.as_deref()).collect();
+    let is_explained =
+        |reason: &&str| reason.contains("exit code 9") && reason.contains("no such package");
+    assert!(reasons.iter().any(is_explained), "{reasons:#?}");
+}

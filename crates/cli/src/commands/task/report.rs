@@ -200,6 +200,7 @@ fn format_gate(gate: &GateReport) -> String {
         GateStatus::Passed => ('✔', AnsiColor::Green),
         GateStatus::PreExisting | GateStatus::Flaky => ('!', AnsiColor::Yellow),
         GateStatus::Failed | GateStatus::TimedOut => ('✖', AnsiColor::Red),
+        GateStatus::NotApplicable => ('-', AnsiColor::BrightBlack),
     };
     let mut text = format!(
         "\n  {} {} {}",

@@ -209,8 +209,50 @@ fn there_are_no_default_gates_and_a_gate_needs_only_a_command() {
         report: None,
         alone: false,
         network: false,
+        paths: Vec::new(),
     };
     assert_eq!(rules.gates, BTreeMap::from([("all".to_owned(), gate)]));
+}
+
+#[test]
+fn a_gate_with_paths_runs_only_for_changes_that_touch_them() {
+    let text = "gates: {web: {command: a, paths: ['web/**', '*.json']}, all: {command: b}}";
+    let rules = load(text, &[]).unwrap().rules;
+    let (web, all) = (&rules.gates["web"], &rules.gates["all"]);
+    assert!(web.applies_to(["README.md", "web/src/a.ts"]) && web.applies_to(["package.json"]));
+    assert!(!web.applies_to(["api/main.go"]) && !web.applies_to([]));
+    assert!(all.applies_to(["api/main.go"]) && all.applies_to([]));
+}
+
+#[test]
+fn a_sparse_checkout_lists_folders() {
+    let rules = load("checkout: {sparse: [web/app, lib/]}", &[]).unwrap().rules;
+    assert_eq!(rules.checkout.sparse, ["web/app", "lib/"]);
+    for bad in ["/web", "web/../api", "web/**", "''"] {
+        let reported = problems(&format!("checkout: {{sparse: [{bad}]}}"), &[]);
+        assert!(reported[0].to_string().contains("is not a folder of the repository"), "{bad}");
+    }
+}
+
+#[test]
+fn a_setup_needs_a_command_and_is_left_out_of_the_version_without_one() {
+    let version = Rules::default().version();
+    assert_eq!(load("setup:", &[]).unwrap().rules.version(), version);
+    let rules = load("setup: {command: npm ci, lock_files: [web/package-lock.json]}", &[]);
+    let rules = rules.unwrap().rules;
+    assert_ne!(rules.version(), version);
+    assert_eq!(
+        (rules.setup.command.as_deref(), rules.setup.timeout_seconds),
+        (Some("npm ci"), 900)
+    );
+    assert_eq!(rules.setup.lock_globs(), ["web/package-lock.json"]);
+    assert!(Rules::default().setup.lock_globs().contains(&"**/uv.lock".to_owned()));
+    let reported = problems("setup: {timeout_seconds: 5}", &[]);
+    assert_eq!(
+        reported[0].to_string(),
+        "`setup.timeout_seconds` is invalid: it has no effect without `setup.command`: add the \
+         command, such as `npm ci`, or remove this key"
+    );
 }
 
 #[rstest]

@@ -455,6 +455,7 @@ fn with_gates(commands: &[&str]) -> Rules {
 #[case::package_in_place_of_the_tool("pytest/__init__.py", "python -m pytest", true)]
 #[case::of_that_name_elsewhere("src/pytest.py", "python -m pytest", false)]
 #[case::tests("tests/test_a.py", "pytest tests/", false)]
+#[case::instructions("web/.claude/settings.json", "true", true)]
 #[case::code("src/lib.rs", "cargo test --lib", false)]
 fn a_file_that_affects_gates_needs_a_plan(
     #[case] path: &str,

@@ -195,6 +195,7 @@ fn gate_view(gate: &report::GateReport, output: &str) -> GateView {
             GateStatus::Failed | GateStatus::TimedOut => "bad",
             GateStatus::PreExisting | GateStatus::Flaky => "hold",
             GateStatus::Passed => "good",
+            GateStatus::NotApplicable => "idle",
         },
         status: gate_status_label(gate.status),
         tests: gate.tests.map(|tests| test_counts(&tests)),
@@ -216,6 +217,7 @@ fn gate_status_label(status: GateStatus) -> &'static str {
         GateStatus::Flaky => "flaky",
         GateStatus::Failed => "failed",
         GateStatus::TimedOut => "timed out",
+        GateStatus::NotApplicable => "not applicable",
     }
 }
 
