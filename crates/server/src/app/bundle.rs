@@ -330,8 +330,10 @@ impl BundleRedactor {
     }
 }
 
+/// Returns true if a text is a secret only because of its key.
 fn is_named_secret(key: &str, text: &str) -> bool {
     text.len() <= MAX_NAMED_VALUE
+        && patterns::redact_secrets(text).1.is_empty()
         && !patterns::redact_secrets(&format!("{key}: \"{text}\"")).1.is_empty()
 }
 
