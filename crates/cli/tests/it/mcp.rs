@@ -76,7 +76,7 @@ fn a_ping_is_answered_while_a_slow_call_runs() {
     release.send(()).unwrap();
     assert_eq!(next()["id"], 1);
     // What is under way at the end of the input is answered before the program ends.
-    write!(input, "{call}\n").unwrap();
+    writeln!(input, "{call}").unwrap();
     drop(input);
     release.send(()).unwrap();
     assert_eq!(next()["id"], 1);
