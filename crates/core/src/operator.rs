@@ -60,7 +60,8 @@ impl OperatorConfig {
             let line = error.location().map_or(1, |at| at.line());
             OperatorConfigError::Syntax { line }
         })?;
-        let is_absolute = |path: &&String| path.starts_with('/') && path.trim_matches('/') != "";
+        let is_absolute =
+            |path: &&String| path.starts_with('/') && !path.trim_matches('/').is_empty();
         if let Some(path) = config.toolchains.iter().find(|path| !is_absolute(path)) {
             return Err(OperatorConfigError::RelativePath(path.clone()));
         }

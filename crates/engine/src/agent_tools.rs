@@ -577,7 +577,9 @@ mod tests {
                 }
             }
             Value::Array(items) => {
-                items.iter().for_each(|item| for_each_property(item, path, check));
+                for item in items {
+                    for_each_property(item, path, check);
+                }
             }
             _ => {}
         }

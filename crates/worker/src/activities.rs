@@ -86,7 +86,7 @@ impl Activities {
             fault_injection,
         };
         ctx.fault_point("written down")?;
-        let result = match dispatch(&self.services, &ctx).await {
+        let result = match Box::pin(dispatch(&self.services, &ctx)).await {
             Err(Error::Setup(failed)) => failed.into_result(),
             result => result?,
         };

@@ -68,11 +68,11 @@ impl SetupRules {
     /// Returns the key without effect, if other keys are set but there is no command.
     pub(super) fn useless_key(&self) -> Option<&'static str> {
         let default = Self::default();
-        match self.command {
-            Some(_) => None,
-            None if self.lock_files != default.lock_files => Some("lock_files"),
-            None if self.timeout_seconds != default.timeout_seconds => Some("timeout_seconds"),
-            None => None,
-        }
+        let set = [
+            ("lock_files", self.lock_files != default.lock_files),
+            ("timeout_seconds", self.timeout_seconds != default.timeout_seconds),
+        ];
+        let useless = set.into_iter().find_map(|(key, is_set)| is_set.then_some(key));
+        useless.filter(|_| self.command.is_none())
     }
 }

@@ -97,7 +97,7 @@ pub enum Job {
         plan: PlanSummary,
     },
     /// Run an agent.
-    Implement(RunSpec),
+    Implement(Box<RunSpec>),
     /// Run the gates on a commit.
     Test {
         /// Commit to test.

@@ -339,7 +339,7 @@ mod tests {
             {
                 let effort = read_only.then_some("high");
                 let variables =
-                    TemplateVars { read_only, sandboxed, effort, ..variables(true, &lists) };
+                    TemplateVars { effort, read_only, sandboxed, ..variables(true, &lists) };
                 let (_, files) =
                     render(&agent, &variables).unwrap_or_else(|e| panic!("{name}: {e}"));
                 let has_effort = files.values().any(|text| text.contains("ffort"));

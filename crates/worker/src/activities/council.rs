@@ -43,16 +43,13 @@ pub(super) async fn convene(
 ) -> Result<JobResult, Error> {
     let project = services.repositories.project(ctx).await?;
     let worktree = services.repositories.worktree(ctx, &project).await?;
-    let (plan, criteria) = match &ctx.task_loop.plan {
-        Some(plan) => {
-            let current = current_plan(services, ctx).await?;
-            let text = plan_text(services, ctx, &plan.stored_at).await?;
-            (text, criteria_data(current.criteria_of(&ctx.task)))
-        }
-        None => {
-            let criteria = criteria_data(&ctx.task.acceptance_criteria);
-            ("There is no plan yet.".to_owned(), criteria)
-        }
+    let (plan, criteria) = if let Some(plan) = &ctx.task_loop.plan {
+        let current = current_plan(services, ctx).await?;
+        let text = plan_text(services, ctx, &plan.stored_at).await?;
+        (text, criteria_data(current.criteria_of(&ctx.task)))
+    } else {
+        let criteria = criteria_data(&ctx.task.acceptance_criteria);
+        ("There is no plan yet.".to_owned(), criteria)
     };
     let attempts = load_attempts(services, ctx).await?;
     let reason = ctx.task_loop.decision.map(|decision| decision.to_string());

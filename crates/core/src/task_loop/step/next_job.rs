@@ -60,7 +60,7 @@ impl StepBuilder<'_> {
             State::Planning => self.plan_job(),
             State::AwaitingApproval if task_loop.plan_assessment.is_some() => return None,
             State::AwaitingApproval => Job::Check { plan: task_loop.plan.clone()? },
-            State::Validated => Job::Implement(self.run_spec()?),
+            State::Validated => Job::Implement(Box::new(self.run_spec()?)),
             // The active run is the job; it was started in `validated`.
             State::InProgress => return None,
             State::Testing => Job::Test {
