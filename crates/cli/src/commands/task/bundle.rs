@@ -27,7 +27,7 @@ use crate::services::ProgramSearch;
 use crate::{output, style};
 
 /// Time limit of `tamma doctor`.
-const DOCTOR_TIMEOUT: Duration = Duration::from_secs(60);
+const DOCTOR_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Time limit for an agent to print its version.
 const VERSION_TIMEOUT: Duration = Duration::from_secs(15);
