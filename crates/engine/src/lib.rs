@@ -10,6 +10,7 @@ pub mod mirror;
 mod output;
 pub mod patterns;
 pub mod permission;
+pub mod plain_checkout;
 pub mod process;
 pub mod sandbox;
 pub mod sanitize;

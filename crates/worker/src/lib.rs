@@ -20,7 +20,7 @@ mod run_recorder;
 mod runs;
 mod services;
 mod step_writer;
-mod toolchains;
+pub mod toolchains;
 mod unsaved_results;
 
 use std::time::Duration;
