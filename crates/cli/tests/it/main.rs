@@ -5,6 +5,7 @@ mod answers;
 mod chat;
 mod config;
 mod doctor;
+mod eval;
 mod help;
 mod init;
 mod knowledge;
