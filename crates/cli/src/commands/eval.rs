@@ -243,8 +243,9 @@ async fn check(arguments: &EvalArgs, set: &TaskSet) -> Result<ExitCode> {
         std::fs::remove_dir_all(&folder)
             .with_context(|| format!("cannot remove `{}`", folder.display()))?;
     }
-    let (tasks, patches) = (set.tasks.len(), output::pluralize(patches, "patch"));
-    writeln!(anstream::stdout().lock(), "{} of {tasks} tasks ok, {patches}", tasks - failed)?;
+    let tasks = set.tasks.len();
+    let ok = tasks - failed;
+    writeln!(anstream::stdout().lock(), "{ok} of {tasks} tasks ok, {patches} patches")?;
     Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 

@@ -77,7 +77,11 @@ pub async fn serve(role: ScriptedRole, script: AgentScript) -> Result<(), Error>
                 responder.respond(json!({
                     "protocolVersion": request.protocol_version,
                     "agentInfo": { "name": "tamma-eval", "version": env!("CARGO_PKG_VERSION") },
-                    "agentCapabilities": { "mcpCapabilities": { "http": true } },
+                    "agentCapabilities": {
+                        "loadSession": false,
+                        "mcpCapabilities": { "http": true },
+                        "sessionCapabilities": {},
+                    },
                 }))
             },
             agent_client_protocol::on_receive_request!(),

@@ -78,6 +78,8 @@ impl ToolClient {
         let failed = |error: reqwest::Error| format!("cannot call the tools: {error}");
         let response = request.send().await.map_err(failed)?;
         let text = response.error_for_status().map_err(failed)?.text().await.map_err(failed)?;
-        Ok(serde_json::from_str(&text).unwrap_or_default())
+        // A slow response can be an event stream with one event.
+        let event = text.lines().rev().find_map(|line| line.strip_prefix("data: "));
+        Ok(serde_json::from_str(event.unwrap_or(&text)).unwrap_or_default())
     }
 }

@@ -12,7 +12,7 @@ use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
 use tamma_core::cause::AlertCause;
 use tamma_core::cost::Usd;
-use tamma_core::history::HistoryEntry;
+use tamma_core::history::{EntryName, HistoryEntry};
 use tamma_core::ids::CommitId;
 use tamma_core::task::Priority;
 use tamma_core::task_loop::{State, Timestamp};
@@ -67,7 +67,8 @@ struct CaseRun<'a> {
     started: StartedCase,
     /// Number of the last question that was handled.
     handled: Option<u32>,
-    questions: u32,
+    /// Questions that this process has answered.
+    replies: u32,
     failed_actions: u32,
 }
 
@@ -108,7 +109,7 @@ pub(super) async fn run_case(
         task,
         started,
         handled: None,
-        questions: 0,
+        replies: 0,
         failed_actions: 0,
     };
     if is_new {
@@ -269,11 +270,10 @@ impl CaseRun<'_> {
                 TaskAction::Accept { commit, reason: None }
             }
             AlertCause::AgentQuestion if expects_dispute => {
-                self.questions += 1;
                 let reason = format!("the agent asked: {}", asked(question));
                 return Ok(Some(CaseEnd { delivered: false, disputed: true, reason }));
             }
-            AlertCause::AgentQuestion if self.questions < MAX_QUESTIONS => {
+            AlertCause::AgentQuestion if self.replies < MAX_QUESTIONS => {
                 let text = self.task.task.answer.clone().unwrap_or_else(|| NO_ANSWER.to_owned());
                 TaskAction::Reply { text }
             }
@@ -281,7 +281,7 @@ impl CaseRun<'_> {
         };
         match self.act(&action).await {
             Ok(()) => {
-                self.questions += u32::from(matches!(action, TaskAction::Reply { .. }));
+                self.replies += u32::from(matches!(action, TaskAction::Reply { .. }));
                 (self.handled, self.failed_actions) = (Some(question.number), 0);
             }
             // The task may have moved on, or no worker was free. The next look shows it.
@@ -301,11 +301,33 @@ impl CaseRun<'_> {
         Ok(())
     }
 
+    /// Returns the history of the task.
+    async fn history(&self) -> Result<Vec<HistoryEntry>> {
+        let (mut entries, mut after) = (Vec::new(), String::new());
+        loop {
+            let mut query = vec![("limit", PAGE)];
+            if !after.is_empty() {
+                query.push(("after", after.as_str()));
+            }
+            let page: HistoryPage = self.client.get(&self.path("/history"), &query).await?;
+            entries.extend(page.entries.into_iter().map(|recorded| recorded.entry));
+            match page.next {
+                Some(next) => after = next,
+                None => return Ok(entries),
+            }
+        }
+    }
+
     /// Returns `true` if an agent has called the plan wrong.
     async fn has_dispute(&self) -> Result<bool> {
-        let page: HistoryPage = self.client.get(&self.path("/history"), &[("limit", PAGE)]).await?;
-        let is_dispute = |entry: &HistoryEntry| json!(entry)["on"] == PLAN_WRONG;
-        Ok(page.entries.iter().any(|recorded| is_dispute(&recorded.entry)))
+        Ok(self.history().await?.iter().any(|entry| json!(entry)["on"] == PLAN_WRONG))
+    }
+
+    /// Returns the number of questions that agents have asked.
+    async fn count_questions(&self) -> Result<u32> {
+        let history = self.history().await?;
+        let asked = history.iter().filter(|entry| entry.name == EntryName::SmQuestionAsked);
+        Ok(u32::try_from(asked.count())?)
     }
 
     /// Runs the hidden tests and collects the measures.
@@ -345,12 +367,13 @@ impl CaseRun<'_> {
             _ => None,
         };
         let not_run = is_not_run(&runs);
+        let questions = self.count_questions().await?;
         let (outcome, reason) = judge_outcome(
             self.task.task.expected,
             &end,
             completed,
             hidden_passed,
-            self.questions,
+            questions,
             not_run,
         );
         let finished_at = roles::now();
@@ -370,7 +393,7 @@ impl CaseRun<'_> {
             completed,
             hidden_passed,
             hidden_output,
-            questions: self.questions,
+            questions,
             iterations: u32::try_from(report.report.iterations.len())?,
             first_pass_gates,
             files,
