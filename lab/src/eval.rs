@@ -90,7 +90,7 @@ impl EvalProcess {
         let read = |entry: fs::DirEntry| {
             let name = entry.file_name().to_string_lossy().into_owned();
             let text = fs::read_to_string(entry.path()).ok()?;
-            (!name.ends_with(".partial")).then_some((name, text))
+            name.strip_suffix(".partial").is_none().then_some((name, text))
         };
         entries.filter_map(read).collect()
     }
@@ -98,7 +98,10 @@ impl EvalProcess {
     /// Returns `true` while one case is finished and the next one is in the middle of its work.
     fn is_in_second_case(&self) -> bool {
         let files = self.case_files();
-        let is_finished = |name: &str| name.ends_with(".json") && !name.ends_with(".started.json");
+        let is_finished = |name: &str| {
+            let case = name.strip_suffix(".json");
+            case.is_some_and(|case| case.strip_suffix(".started").is_none())
+        };
         let worktrees = self.output.join("data/work/worktrees");
         files.keys().any(|name| is_finished(name))
             && files.iter().any(|(name, text)| {

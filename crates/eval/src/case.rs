@@ -230,8 +230,8 @@ impl OutputFolder {
         for entry in std::fs::read_dir(&folder).map_err(Error::disk("read", &folder))? {
             let path = entry.map_err(Error::disk("read", &folder))?.path();
             let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
-            let is_result = name
-                .is_some_and(|name| name.ends_with(".json") && !name.ends_with(".started.json"));
+            let case = name.as_deref().and_then(|name| name.strip_suffix(".json"));
+            let is_result = case.is_some_and(|case| case.strip_suffix(".started").is_none());
             if is_result && let Some(result) = read_json(&path)? {
                 results.push(result);
             }

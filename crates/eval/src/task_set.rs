@@ -164,7 +164,8 @@ impl TaskFiles {
         if task.below("repo/").next().is_none() || task.below("hidden/").next().is_none() {
             return Err(fault("`repo` and `hidden` need at least one file each".to_owned()));
         }
-        for (path, _) in task.files.iter().filter(|(path, _)| path.ends_with(".patch")) {
+        for (path, _) in task.files.iter().filter(|(path, _)| path.strip_suffix(".patch").is_some())
+        {
             if task.patch(path).is_none() {
                 return Err(fault(format!("{path} is not valid UTF-8")));
             }

@@ -132,7 +132,7 @@ async fn evaluate(arguments: &EvalArgs) -> Result<ExitCode> {
         if evaluation.choice.is_real() && !arguments.yes && !confirm()? {
             return Ok(ExitCode::FAILURE);
         }
-        services::run_cases(&evaluation, open).await?;
+        Box::pin(services::run_cases(&evaluation, open)).await?;
     }
     evaluation.write_report()?;
     Ok(ExitCode::SUCCESS)

@@ -251,8 +251,11 @@ impl CaseRun<'_> {
                     reason: "a change was delivered".to_owned(),
                 }));
             }
+            // An evaluation was stopped after the end of this case and before its result.
             State::Cancelled | State::Failed => {
-                return Ok(Some(CaseEnd::without_change("the task was closed")));
+                let disputed = expects_dispute && self.count_questions().await? > 0;
+                let end = CaseEnd::without_change("the task was closed");
+                return Ok(Some(CaseEnd { disputed, ..end }));
             }
             _ => {}
         }

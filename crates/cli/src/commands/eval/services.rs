@@ -66,7 +66,8 @@ async fn run_roles(
             let endpoint = Endpoint { url, pid: std::process::id(), token: None };
             let client = Client::for_endpoint(endpoint)?;
             for key in cases {
-                let result = case_run::run_case(evaluation, &client, &key).await;
+                // Boxed, because the future is large.
+                let result = Box::pin(case_run::run_case(evaluation, &client, &key)).await;
                 let result = result.with_context(|| format!("case {key}"))?;
                 evaluation.output.save_finished(&result)?;
                 evaluation.print_result(&result)?;
