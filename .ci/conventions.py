@@ -58,7 +58,10 @@ def files(root, *suffixes):
         paths = [root / line for line in listed.stdout.splitlines()]
     else:
         paths = list(root.rglob("*"))
-    return sorted(p for p in paths if p.suffix in suffixes and p.is_file())
+    # The tasks of an evaluation are what agents are given, and not part of this code.
+    given = root / "eval" / "tasks"
+    ours = (p for p in paths if given not in p.parents)
+    return sorted(p for p in ours if p.suffix in suffixes and p.is_file())
 
 
 def rust(root):

@@ -13,7 +13,7 @@ use crate::support::bench::work;
 use crate::support::verdict::Verdict;
 use crate::{
     agents, alerts, bench_agents, bench_board, bench_core, bench_gateway, bench_loop,
-    bench_waiting, browser, chaos, chat, crash_recovery, escalation, false_claims, knowledge,
+    bench_waiting, browser, chaos, chat, crash_recovery, escalation, eval, false_claims, knowledge,
     learning, learning_loop, mcp, review, sandbox_escape,
 };
 
@@ -42,6 +42,8 @@ enum Experiment {
     FalseClaims(false_claims::Args),
     /// Fail reviews, and compare the reactions with the prediction of `core`
     Escalation(escalation::Args),
+    /// Evaluate the scripted agents on the starter set of `tamma eval`
+    Eval,
     /// Carry a lesson from a failed task to the next task that needs it
     LearningLoop,
     /// Run tasks with all outcomes, count their lessons and merge near duplicates
@@ -108,6 +110,7 @@ async fn run(experiment: Experiment, quick: bool) -> Result<Verdict> {
         Experiment::Review(own) => review::run(&own, quick).await,
         Experiment::FalseClaims(own) => false_claims::run(&own).await,
         Experiment::Escalation(own) => escalation::run(&own, quick).await,
+        Experiment::Eval => eval::run(quick).await,
         Experiment::LearningLoop => learning_loop::run(quick).await,
         Experiment::Learning(own) => learning::run(&own, quick).await,
         Experiment::SandboxEscape(own) => sandbox_escape::run(&own).await,

@@ -13,6 +13,7 @@ mod chaos;
 mod chat;
 mod crash_recovery;
 mod escalation;
+mod eval;
 mod experiment;
 mod false_claims;
 mod knowledge;

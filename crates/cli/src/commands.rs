@@ -7,6 +7,7 @@ mod chat;
 mod completions;
 mod config;
 pub(crate) mod doctor;
+mod eval;
 mod help;
 mod help_reference;
 mod inbox;
@@ -65,6 +66,12 @@ enum Command {
     /// Each line starts with ✓ (passed), ! (optional, missing) or ✗ (required, missing). Exits with 1
     /// if a required check fails. Changes nothing.
     Doctor(doctor::Args),
+    /// Measure an agent on a set of tasks
+    ///
+    /// Runs each task in its own copy of a small repository and counts the changes that pass hidden
+    /// tests. Announces the cost first. Started again, it continues where it stopped. The results are in
+    /// the output folder: results.json and report.html.
+    Eval(eval::EvalArgs),
     /// Generate a shell completion script
     ///
     /// For bash: tamma completions bash > ~/.local/share/bash-completion/completions/tamma
@@ -119,6 +126,9 @@ enum Command {
     /// List and reclaim disk space used by tasks
     #[command(subcommand, arg_required_else_help = true)]
     Workspace(workspace::Command),
+    /// Run a scripted agent of an evaluation on standard input and output
+    #[command(hide = true)]
+    EvalAgent(eval::EvalAgentArgs),
     /// Write the command reference as Markdown
     #[command(hide = true)]
     HelpReference,
@@ -140,6 +150,8 @@ pub(crate) fn run(tamma: &Cli) -> Result<ExitCode> {
         Command::Migrate(arguments) => migrate::run(arguments),
         Command::Config(command) => config::run(command),
         Command::Doctor(arguments) => doctor::run(arguments),
+        Command::Eval(arguments) => eval::run(arguments),
+        Command::EvalAgent(arguments) => eval::run_agent(arguments),
         Command::Completions(arguments) => completions::run(arguments),
         Command::Task(command) => task::run(command),
         Command::Inbox(arguments) => inbox::run(arguments),

@@ -356,7 +356,8 @@ fn today() -> chrono::NaiveDate {
     now().date_naive()
 }
 
+/// Returns the current time.
 #[expect(clippy::disallowed_methods, reason = "the command line reads the clock")]
-fn now() -> chrono::DateTime<chrono::Utc> {
+pub(crate) fn now() -> chrono::DateTime<chrono::Utc> {
     chrono::Utc::now()
 }

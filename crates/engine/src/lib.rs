@@ -11,6 +11,7 @@ pub mod mirror;
 mod output;
 pub mod patterns;
 pub mod permission;
+pub mod plain_checkout;
 pub mod private_git;
 pub mod process;
 pub mod sandbox;

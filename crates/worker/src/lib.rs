@@ -24,7 +24,7 @@ mod services;
 mod setup;
 mod step_writer;
 mod task_text;
-mod toolchains;
+pub mod toolchains;
 mod unsaved_results;
 
 use std::time::Duration;

@@ -54,17 +54,17 @@ fn existing_paths(environment: &Environment, names: &[&str]) -> Vec<PathBuf> {
 }
 
 /// Returns the existing toolchain directories.
-pub(crate) fn folders(environment: &Environment) -> Vec<PathBuf> {
+pub fn folders(environment: &Environment) -> Vec<PathBuf> {
     existing_paths(environment, &FOLDERS)
 }
 
 /// Returns the existing secrets to hide.
-pub(crate) fn secrets(environment: &Environment) -> Vec<PathBuf> {
+pub fn secrets(environment: &Environment) -> Vec<PathBuf> {
     existing_paths(environment, &SECRETS)
 }
 
 /// Returns the variables that locate toolchains: as set, or derived from an existing directory.
-pub(crate) fn variables(environment: &Environment) -> Environment {
+pub fn variables(environment: &Environment) -> Environment {
     VARIABLES
         .iter()
         .filter_map(|(name, folder)| {

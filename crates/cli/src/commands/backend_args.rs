@@ -43,6 +43,11 @@ pub(crate) struct BackendArgs {
 }
 
 impl BackendArgs {
+    /// Private servers and all files in one data folder.
+    pub(crate) fn private(data: PathBuf) -> Self {
+        Self { database: None, temporal: None, data: Some(data), objects: None }
+    }
+
     /// Database URL. An empty value counts as unset.
     pub(crate) fn database(&self) -> Option<&str> {
         self.database.as_deref().filter(|url| !url.is_empty())

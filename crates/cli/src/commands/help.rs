@@ -6,7 +6,7 @@ use crate::style::push_fmt;
 
 /// Groups of `tamma --help`, in order. Every visible command is in exactly one of them.
 const GROUPS: [(&str, &[&str]); 5] = [
-    ("Setup", &["init", "up", "doctor", "config", "completions", "help"]),
+    ("Setup", &["init", "up", "doctor", "config", "eval", "completions", "help"]),
     ("Tasks", &["task", "inbox", "chat", "pause", "resume", "retry", "cancel"]),
     ("Decisions", &["approve", "reject", "modify", "reply", "answer"]),
     ("Team", &["knowledge", "alert", "person"]),

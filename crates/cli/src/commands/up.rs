@@ -68,6 +68,12 @@ pub(super) struct ListenArgs {
 }
 
 impl ListenArgs {
+    /// Arguments of a server on a free port, for this machine only.
+    pub(super) fn local(heartbeat_seconds: Option<u32>) -> Self {
+        let address = SocketAddr::from(([127, 0, 0, 1], 0));
+        Self { address, token: None, public_url: None, heartbeat_seconds }
+    }
+
     /// Returns the configuration of the API server.
     pub(super) fn server_config(&self, objects: ObjectStorage) -> tamma_server::ServerConfig {
         tamma_server::ServerConfig {
@@ -296,16 +302,16 @@ async fn register_project(store: &Store, repository: &Repository) -> Result<Regi
 }
 
 /// Addresses of the services, and those that this process started.
-struct PrivateServices {
-    database_url: String,
-    temporal_address: String,
+pub(super) struct PrivateServices {
+    pub(super) database_url: String,
+    pub(super) temporal_address: String,
     postgres_service: Option<PostgresService>,
     temporal_service: Option<TemporalService>,
 }
 
 impl PrivateServices {
     /// Starts the services that the arguments do not name.
-    async fn start(
+    pub(super) async fn start(
         backend: &BackendArgs,
         lock: &DataFolderLock,
         progress: Progress,
@@ -349,7 +355,7 @@ impl PrivateServices {
     }
 
     /// Restarts services that exit, until `stop` is cancelled. Returns an error if restarts do not help.
-    async fn restart_on_exit(
+    pub(super) async fn restart_on_exit(
         &mut self,
         progress: Progress,
         stop: &CancellationToken,
@@ -388,7 +394,7 @@ impl PrivateServices {
     }
 
     /// Stops the services that this process started.
-    async fn stop(&mut self) -> Result<()> {
+    pub(super) async fn stop(&mut self) -> Result<()> {
         let postgres = async {
             match &mut self.postgres_service {
                 Some(service) => service.stop().await,

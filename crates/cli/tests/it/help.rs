@@ -24,6 +24,7 @@ fn commands_are_listed_in_groups() {
       up           Start Tamma on this machine
       doctor       Check that this machine is ready
       config       Check, show and describe the configuration
+      eval         Measure an agent on a set of tasks
       completions  Generate a shell completion script
       help         Print help for a command
 

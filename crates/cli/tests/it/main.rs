@@ -6,6 +6,7 @@ mod bundle;
 mod chat;
 mod config;
 mod doctor;
+mod eval;
 mod help;
 mod init;
 mod knowledge;

@@ -1,0 +1,186 @@
+//! Plain folders of an evaluation: repositories made from them, files of a commit without git, and
+//! commands that check such files in a sandbox.
+//!
+//! Nothing here belongs to a task. The folders are outside every worktree, so an agent never sees
+//! the checks.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tamma_core::ids::CommitId;
+use tamma_core::task_loop::Timestamp;
+use tokio::fs;
+
+use crate::git::Git;
+use crate::mirror::{Error, disk_error};
+use crate::output::OutputTail;
+use crate::process::{self, Launch, ProcessRecords, RunId, SupervisedProcess};
+use crate::sandbox::{Launcher, Network, Sandbox, SandboxKind};
+
+/// Maximum size of the kept output, in bytes, for each of the two streams.
+const MAX_OUTPUT_BYTES: usize = 16 * 1024;
+
+/// Time for a command to exit before it is killed.
+const STOP_GRACE: Duration = Duration::from_secs(2);
+
+/// Author of the commits, and their date: the same files give the same commit.
+const COMMIT_NAME: &str = "Tamma evaluation";
+const COMMIT_EMAIL: &str = "evaluation@tamma.invalid";
+const COMMIT_DATE: &str = "2026-01-01T00:00:00+00:00";
+
+/// Makes a folder a repository with all its files in one commit, on the branch `main`.
+pub async fn create_repository(git: &Git, folder: &Path) -> Result<(), Error> {
+    git.in_dir(folder).run(["init", "--quiet", "--initial-branch=main"]).await?;
+    git.in_dir(folder).run(["add", "--all", "--force"]).await?;
+    let commit = ["-c", "commit.gpgSign=false", "commit", "--quiet", "--message", "Start"];
+    git.in_dir(folder)
+        .env("GIT_AUTHOR_NAME", COMMIT_NAME)
+        .env("GIT_AUTHOR_EMAIL", COMMIT_EMAIL)
+        .env("GIT_AUTHOR_DATE", COMMIT_DATE)
+        .env("GIT_COMMITTER_NAME", COMMIT_NAME)
+        .env("GIT_COMMITTER_EMAIL", COMMIT_EMAIL)
+        .env("GIT_COMMITTER_DATE", COMMIT_DATE)
+        .run(commit)
+        .await?;
+    Ok(())
+}
+
+/// Applies a patch to the files of a folder that is no repository.
+pub async fn apply_patch(git: &Git, folder: &Path, patch: &str) -> Result<(), Error> {
+    // A repository around the folder would make git look for the files there.
+    let above = folder.parent().unwrap_or(folder);
+    git.in_dir(folder)
+        .env("GIT_CEILING_DIRECTORIES", above)
+        .input(patch)
+        .run(["apply", "--whitespace=nowarn", "-"])
+        .await?;
+    Ok(())
+}
+
+/// Writes the files of a commit to a folder, which it creates, without a repository.
+pub async fn export_commit(
+    git: &Git,
+    repository: &Path,
+    commit: CommitId,
+    folder: &Path,
+) -> Result<(), Error> {
+    fs::create_dir_all(folder).await.map_err(disk_error("create", folder))?;
+    let index = folder.with_extension("index");
+    let in_folder = || {
+        git.in_dir(folder)
+            .env("GIT_DIR", repository)
+            .env("GIT_WORK_TREE", folder)
+            .env("GIT_INDEX_FILE", &index)
+    };
+    in_folder().run(["read-tree", &commit.to_string()]).await?;
+    in_folder().run(["checkout-index", "--all", "--force"]).await?;
+    fs::remove_file(&index).await.map_err(disk_error("remove", &index))
+}
+
+/// Command that checks the files of a folder, without network access.
+#[derive(Debug, Clone)]
+pub struct FolderCheck {
+    /// Command line, run by `sh -c` in the folder.
+    pub command: String,
+    /// Folder, which the command can change.
+    pub folder: PathBuf,
+    /// Home directory of the command, which exists.
+    pub home: PathBuf,
+    /// Environment, to which `HOME` and `REPORT` are added. Nothing is inherited.
+    pub env: BTreeMap<String, String>,
+    /// Further readable paths, such as toolchains.
+    pub readable: Vec<PathBuf>,
+    /// Hidden paths below readable ones.
+    pub hidden: Vec<PathBuf>,
+    /// Mechanism of the sandbox.
+    pub sandbox: SandboxKind,
+    /// First program in the sandbox.
+    pub launcher: Launcher,
+    /// Time limit.
+    pub time_limit: Duration,
+}
+
+/// Result of a check.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FolderCheckRun {
+    /// The command exited with 0 within its time limit.
+    pub passed: bool,
+    /// End of its standard output, followed by the end of its standard error.
+    pub output: String,
+}
+
+impl FolderCheck {
+    /// Runs the command, and returns once all its processes have ended.
+    pub async fn run(
+        &self,
+        (run, now): (RunId, Timestamp),
+        records: &ProcessRecords,
+    ) -> Result<FolderCheckRun, process::Error> {
+        let mut env = self.env.clone();
+        env.insert("HOME".to_owned(), self.home.display().to_string());
+        env.insert("REPORT".to_owned(), self.home.join("report").display().to_string());
+        let launch = Launch {
+            program: PathBuf::from("/bin/sh"),
+            args: vec!["-c".to_owned(), self.command.clone()],
+            env,
+            working_dir: self.folder.clone(),
+            run,
+            now,
+        };
+        let launch = self.boundary().wrap(launch);
+        let (mut group, pipes) = SupervisedProcess::start(&launch, records, |_| {}).await?;
+        drop(pipes.stdin);
+        let stdout = OutputTail::follow(pipes.stdout, MAX_OUTPUT_BYTES);
+        let stderr = OutputTail::follow(pipes.stderr, MAX_OUTPUT_BYTES);
+        let passed = match tokio::time::timeout(self.time_limit, group.wait()).await {
+            Ok(status) => status?.success(),
+            Err(_) => false,
+        };
+        // Stop leftover processes even after a normal exit.
+        group.stop(STOP_GRACE).await?;
+        let output = stdout.text().await + &stderr.text().await;
+        Ok(FolderCheckRun { passed, output })
+    }
+
+    fn boundary(&self) -> Sandbox {
+        Sandbox {
+            kind: self.sandbox,
+            launcher: self.launcher.clone(),
+            worktree: self.folder.clone(),
+            read_only: false,
+            repository: None,
+            home: self.home.clone(),
+            readable: self.readable.clone(),
+            writable: Vec::new(),
+            protected: Vec::new(),
+            hidden: self.hidden.clone(),
+            network: Network::Disabled,
+            git: None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_patch_is_applied_and_a_commit_is_exported() {
+        let git = Git::find("git").await.expect("git");
+        let folder = tempfile::tempdir().expect("folder");
+        let repository = folder.path().join("repository");
+        std::fs::create_dir(&repository).expect("made");
+        std::fs::write(repository.join("a.txt"), "one\n").expect("written");
+        create_repository(&git, &repository).await.expect("a repository");
+        let commit = git.in_dir(&repository).run(["rev-parse", "HEAD"]).await.expect("a commit");
+        let out = folder.path().join("out");
+        let commit = commit.parse().expect("a commit ID");
+        export_commit(&git, &repository.join(".git"), commit, &out).await.expect("exported");
+        let patch = "--- a/a.txt\n+++ b/a.txt\n@@ -1 +1 @@\n-one\n+two\n";
+        apply_patch(&git, &out, patch).await.expect("applied");
+        assert_eq!(std::fs::read_to_string(out.join("a.txt")).expect("read"), "two\n");
+        assert!(!out.join(".git").exists());
+        assert!(apply_patch(&git, &out, patch).await.is_err());
+    }
+}
