@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Evaluation, case_run, clean_environment};
 use crate::client::Client;
-use crate::commands::backend_args::BackendArgs;
+use crate::commands::backend_args::{BackendArgs, PromptArgs};
 use crate::commands::up::{ListenArgs, PrivateServices};
 use crate::endpoint::Endpoint;
 use crate::progress::Progress;
@@ -52,7 +52,9 @@ async fn run_roles(
     let listen = ListenArgs::local(evaluation.arguments.heartbeat_seconds);
     let server =
         ServerConfig { environment: environment.clone(), ..listen.server_config(objects.clone()) };
-    let worker = WorkerConfig { environment, ..roles::worker_config(&data, objects, SLOTS) };
+    let prompts = PromptArgs { allow_project_prompts: false };
+    let worker =
+        WorkerConfig { environment, ..roles::worker_config(&data, objects, SLOTS, &prompts)? };
     let roles = ProcessRoles { server: Some(server), worker: Some(worker), data };
     let (ready, url) = oneshot::channel();
     let running = roles.run(&backends, stop, |url| {
