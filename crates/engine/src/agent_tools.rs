@@ -666,7 +666,7 @@ mod tests {
         let text = error(REPORT_PROGRESS, json!({})).await;
         assert!(text.contains("`message` (required)"), "{text}");
         let text = error("submit_plan", json!({})).await;
-        assert!(text.contains("there are: get_task, run_gates"), "{text}");
+        assert!(text.contains("there are: submit_result, get_task, run_gates"), "{text}");
         let text = error(ASK_HUMAN, json!({ "question": " " })).await;
         assert!(text.contains("`question` is empty"), "{text}");
     }

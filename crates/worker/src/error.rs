@@ -52,7 +52,7 @@ pub enum Error {
     },
     /// Setup of a checkout failed.
     #[error(transparent)]
-    Setup(#[from] crate::setup::FailedSetup),
+    Setup(#[from] crate::failed_setup::FailedSetup),
     /// Project configuration is invalid.
     #[error("invalid project configuration: {0}")]
     Configuration(String),

@@ -7,7 +7,9 @@ mod answered_questions;
 mod clock;
 mod config;
 mod embeddings;
+mod environment;
 mod error;
+mod failed_setup;
 mod fault_injection;
 mod gates;
 mod job_context;
@@ -41,11 +43,11 @@ use tokio_util::sync::CancellationToken;
 pub use activities::Activities;
 pub use config::WorkerConfig;
 pub use error::Error;
+pub use failed_setup::FailedSetup;
 pub use fault_injection::FaultInjection;
 pub use job_context::{AnnounceStart, OpenQuestionUpdate, WorkflowCallbacks};
 pub use prompts::{PromptProblem, check_prompt};
 pub use run_recorder::{PromptRecord, Redact, RunEnding, RunFacts, RunRecorder};
-pub use setup::FailedSetup;
 /// Launcher inside a sandbox, for the program that runs it.
 pub use tamma_engine::sandbox::{Launcher, run_launcher};
 

@@ -3,7 +3,6 @@
 mod sessions;
 mod working_folder;
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -35,6 +34,7 @@ use crate::admission::{Admission, admit_run};
 use crate::answered_questions;
 use crate::clock::now;
 use crate::config::WorkerConfig;
+use crate::environment::BASE_VARIABLES;
 use crate::error::Error;
 use crate::job_context::JobContext;
 use crate::knowledge_context::Knowledge;
@@ -62,9 +62,6 @@ const GATEWAY_SOCKET: &str = "gateway.sock";
 /// Addition to the prompt after an unfinished run.
 const UNFINISHED_RUN_NOTE: &str = "\n\nAn earlier run of this job did not finish. Its changes are in your working \
                     directory: review them and continue from there.\n";
-
-/// Variables that every program needs.
-pub(crate) const BASE_VARIABLES: [&str; 4] = ["PATH", "HOME", "LANG", "TERM"];
 
 /// Assignment of an agent run.
 pub(crate) struct Assignment {
@@ -154,15 +151,6 @@ pub(crate) fn agent_for<'a>(
     };
     let (name, agent) = project.rules.member_agent(member).ok_or_else(missing)?;
     Ok((name.parse().map_err(|_| missing())?, agent))
-}
-
-/// Selects variables from an environment.
-pub(crate) fn select_variables<'a>(
-    environment: &BTreeMap<String, String>,
-    names: impl IntoIterator<Item = &'a (impl AsRef<str> + ?Sized + 'a)>,
-) -> BTreeMap<String, String> {
-    let pair = |name: &str| Some((name.to_owned(), environment.get(name)?.clone()));
-    names.into_iter().filter_map(|name| pair(name.as_ref())).collect()
 }
 
 /// Runs agents in their sandboxes, and records their runs. Clones share the slots.

@@ -4,68 +4,23 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use tamma_core::failure::{FailureKind, JobFailure};
-use tamma_core::ids::{Reason, TaskId};
+use tamma_core::ids::TaskId;
 use tamma_core::rules::Rules;
-use tamma_core::task_loop::Outcome;
 use tamma_engine::gate::GateCheckout;
 use tamma_engine::process::ProcessRecords;
 use tamma_engine::sandbox::{self, Network, Sandbox, SandboxKind};
 use tamma_engine::secret::{Redactor, Secret};
-use tamma_engine::setup::{self, SetupCommand, SetupFailure, SetupOutcome};
+use tamma_engine::setup::{self, SetupCommand, SetupOutcome};
 use tamma_engine::worktree::Worktree;
-use tamma_flow::activities::JobResult;
 
 use crate::clock::now;
 use crate::config::WorkerConfig;
+use crate::environment::{BASE_VARIABLES, select_variables};
 use crate::error::Error;
+use crate::failed_setup::FailedSetup;
 use crate::job_context::JobContext;
 use crate::project_context::ProjectContext;
-use crate::runs::{BASE_VARIABLES, select_variables};
 use crate::toolchains;
-
-/// Maximum number of characters of the output in a failure's reason.
-const MAX_REASON_OUTPUT: usize = 500;
-
-/// Setup that failed. It says nothing about the change.
-#[derive(Debug, thiserror::Error)]
-#[error("the setup failed: {reason}")]
-pub struct FailedSetup {
-    /// Cause and remedy, for people.
-    pub reason: Reason,
-    /// End of the output.
-    pub output: String,
-}
-
-impl FailedSetup {
-    fn new(
-        config: &WorkerConfig,
-        (command, place): (&str, &str),
-        failure: SetupFailure,
-    ) -> Result<Self, Error> {
-        let SetupFailure { cause, output } = failure;
-        let output = test_secrets(config).redact(&output).into_owned();
-        let command: String = command.chars().take(200).collect();
-        let skipped = output.trim().chars().count().saturating_sub(MAX_REASON_OUTPUT);
-        let end: String = output.trim().chars().skip(skipped).collect();
-        let end = if end.is_empty() { "no output".to_owned() } else { end };
-        let reason: String = format!(
-            "setup `{command}` failed in {place} ({cause}). Fix `setup.command`, the lock files or \
-             the network of the worker, then retry. Output: {end}"
-        )
-        .chars()
-        .take(Reason::MAX)
-        .collect();
-        let reason = reason.parse().map_err(|_| Error::Internal("invalid reason".to_owned()))?;
-        Ok(Self { reason, output })
-    }
-
-    /// Converts the failure to a job result.
-    pub(crate) fn into_result(self) -> JobResult {
-        let failure = JobFailure { kind: FailureKind::Crashed, reason: self.reason };
-        JobResult::finished(Outcome::Failed(failure)).with_report(Some(self.output))
-    }
-}
 
 /// Checkout that commands of the configuration run in.
 pub(crate) struct CommandPlace<'a> {
@@ -202,28 +157,11 @@ fn check_outcome(
     match ended {
         Ok(SetupOutcome::UpToDate | SetupOutcome::Done) => Ok(()),
         Ok(SetupOutcome::Failed(failure)) => {
-            Err(FailedSetup::new(config, (&setup.command, place), failure)?.into())
+            let failed = FailedSetup::new(&test_secrets(config), (&setup.command, place), failure);
+            Err(failed.map_or_else(|| Error::Internal("invalid reason".to_owned()), Error::Setup))
         }
         Err(setup::Error::Cancelled) => Err(Error::Stopped),
         Err(setup::Error::Checkout(error)) => Err(error.into()),
         Err(setup::Error::Process(error)) => Err(error.into()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn failed_setup_names_the_command_the_cause_and_the_end_of_the_output() {
-        let output = format!("{}\nnpm error missing: left-pad\n", "x".repeat(2_000));
-        let config = WorkerConfig::new("/nowhere");
-        let failure = SetupFailure { cause: "exit code 1".to_owned(), output: output.clone() };
-        let failed =
-            FailedSetup::new(&config, ("npm ci", "the worktree"), failure).expect("a reason");
-        let reason = failed.reason.to_string();
-        assert!(reason.starts_with("setup `npm ci` failed in the worktree (exit code 1)."));
-        assert!(reason.ends_with("npm error missing: left-pad"), "{reason}");
-        assert_eq!(failed.into_result().report(), Some(output.as_str()));
     }
 }

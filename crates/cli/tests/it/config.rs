@@ -142,7 +142,7 @@ fn a_valid_file_gets_one_line() {
     let folder = repository(Some("budget:\n  task_usd: 5\n"));
     let output = run(&folder, &["config", "check"]);
     assert_eq!(output.status.code(), Some(0));
-    assert_snapshot!(text(&output.stdout), @"tamma.yaml is valid: 1 value set, 162 defaults");
+    assert_snapshot!(text(&output.stdout), @"tamma.yaml is valid: 1 value set, 174 defaults");
     assert_eq!(text(&output.stderr), "");
 }
 
@@ -150,7 +150,7 @@ fn a_valid_file_gets_one_line() {
 fn defaults_apply_without_a_file() {
     let output = run(&repository(None), &["config", "check"]);
     assert_eq!(output.status.code(), Some(0));
-    assert_snapshot!(text(&output.stdout), @"no tamma.yaml; using defaults: 0 values set, 163 defaults");
+    assert_snapshot!(text(&output.stdout), @"no tamma.yaml; using defaults: 0 values set, 175 defaults");
 }
 
 #[test]
@@ -159,7 +159,7 @@ fn the_file_is_found_from_a_subfolder() {
     let below = folder.path().join("a/b");
     fs::create_dir_all(&below).unwrap();
     let output = tamma(&folder, &["config", "check"]).current_dir(below).output().unwrap();
-    assert_snapshot!(text(&output.stdout), @"../../tamma.yaml is valid: 0 values set, 163 defaults");
+    assert_snapshot!(text(&output.stdout), @"../../tamma.yaml is valid: 0 values set, 175 defaults");
 }
 
 #[test]

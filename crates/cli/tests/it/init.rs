@@ -158,7 +158,7 @@ fn a_rust_repository_with_opencode_is_ready() {
     assert_snapshot!(machine.normalize(text(&output.stdout)));
     assert_snapshot!(machine.written());
     let check = machine.tamma(&["config", "check"]);
-    assert_snapshot!(text(&check.stdout), @"tamma.yaml is valid: 12 values set, 159 defaults");
+    assert_snapshot!(text(&check.stdout), @"tamma.yaml is valid: 12 values set, 171 defaults");
 }
 
 #[test]

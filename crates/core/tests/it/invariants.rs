@@ -57,7 +57,7 @@ fn happening() -> impl Strategy<Value = Happening> {
     })
 }
 
-/// Random rules: strict or lax, with large or small budgets.
+/// Random rules: strict or lax, patient or not, with large or small budgets.
 fn rules(choice: u16) -> Rules {
     let bit = |number: u32| choice >> number & 1 == 1;
     let mut rules = Rules::default();
@@ -69,6 +69,10 @@ fn rules(choice: u16) -> Rules {
     limits.max_retries = if bit(5) { 3 } else { 1 };
     if bit(6) {
         limits.halt_conditions.retain(|condition| *condition != HaltCondition::SecurityCritical);
+    }
+    if bit(15) {
+        // Councils soon.
+        (limits.escalation_threshold, limits.top_tier_threshold) = (1, 1);
     }
     rules.ceremony.medium.approvers = if bit(7) { 2 } else { 1 };
     rules.ceremony.low.human_review = bit(8) && bit(9);

@@ -251,8 +251,8 @@ async fn nothing_planted_in_a_private_git_runs_outside() {
         tree.diff_stat(base).await.unwrap();
         let commit = tree.commit_all(1, "Work", &author()).await.unwrap();
         let text = tree.file_text(commit, &format!("{kind}.txt")).await.unwrap();
-        assert_eq!(text.as_deref(), Some("x\n"), "{kind}");
-        assert_eq!(tree.file_text(commit, "nested/file").await.unwrap().as_deref(), Some("x\n"));
+        assert_eq!(text.as_deref(), Some("x"), "{kind}");
+        assert_eq!(tree.file_text(commit, "nested/file").await.unwrap().as_deref(), Some("x"));
         // The next run gets a new directory, and the next job opens the worktree again.
         tree.private_git(&folder, false).await.unwrap();
         fixture.worktree().await;
@@ -348,7 +348,7 @@ async fn sparse_checkout_leaves_folders_out_without_removing_them() {
     let (_, status) = run(&fixture, &sandbox, "git status --porcelain").await;
     assert_eq!(status, " M web/app.txt\n?? api/new.txt\n");
     let commit = tree.commit_all(1, "Work", &author()).await.unwrap();
-    assert_eq!(tree.file_text(commit, "api/main.txt").await.unwrap().as_deref(), Some("first\n"));
+    assert_eq!(tree.file_text(commit, "api/main.txt").await.unwrap().as_deref(), Some("first"));
     // A mirror that was opened without the list still treats the worktree correctly.
     let found = Worktree::find(&fixture.mirror().await, fixture.task).await.unwrap().unwrap();
     assert_eq!(found.checkpoint().await.unwrap().commit, None);

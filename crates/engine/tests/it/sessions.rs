@@ -178,9 +178,12 @@ async fn session_is_resumed_if_possible_and_created_otherwise() {
 #[tokio::test]
 async fn resumed_session_gets_the_short_prompt_and_a_new_one_the_whole() {
     let fixture = Fixture::create().await;
-    for (resume, said) in [(ResumeSupport::Never, "all"), (ResumeSupport::Resume, "the rest")] {
+    for (resume, said) in
+        [(ResumeSupport::Never, "Do it all."), (ResumeSupport::Resume, "Do the rest.")]
+    {
         let case = |when: &str| PromptCase::new(when, [AgentStep::Say(when.to_owned())]);
-        let script = Script { resume, ..Script::from_cases([case("all"), case("the rest")]) };
+        let script =
+            Script { resume, ..Script::from_cases([case("Do it all."), case("Do the rest.")]) };
         let mut request = fixture.run_request(&fixture.project(), RunMode::Implement);
         request.prompt = "Do it all.".to_owned();
         request.resume = Some("of-yesterday".to_owned());

@@ -77,7 +77,11 @@ async fn a_question_is_answered_without_ending_the_run() {
     let handle = cluster.start_task(&client, task).await;
     let result = cluster
         .with_worker(async {
-            let open = until(async || cluster.task_loop(id).await.open_question).await;
+            let open = until(async || {
+                let saved = cluster.store.task(id).await.ok()?;
+                saved.task_loop.ok()?.open_question
+            })
+            .await;
             assert!(open.live);
             assert_eq!(cluster.task_loop(id).await.state, State::InProgress);
             let reply = cluster.store.save_text("tabs").await.unwrap();

@@ -176,8 +176,8 @@ fn an_unknown_key_is_reported_with_the_valid_keys() {
     assert_eq!((code, line, column), ("unknown_key", 1, 1));
     assert_eq!(
         help,
-        "use one of `scrum_master`, `tiers`, `agents`, `roles`, `gates`, `review`, `council`, `embeddings`, `chat`, `delivery`, `engines`, \
-         `permissions`, `people`, `budget`, `ceremony`, `prices`"
+        "use one of `scrum_master`, `tiers`, `agents`, `roles`, `prompts`, `checkout`, `setup`, `gates`, `review`, `council`, \
+         `embeddings`, `chat`, `delivery`, `engines`, `permissions`, `people`, `budget`, `ceremony`, `prices`"
     );
 }
 
