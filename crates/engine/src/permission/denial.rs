@@ -8,7 +8,7 @@ use crate::agent::RunMode;
 /// Reason for denying a plan mode of the agent.
 pub(crate) const NO_PLAN_MODE: &str = "Tamma plans in runs of its own";
 
-/// Returns the text of a denial: "Denied: <reason>. Instead: <alternative>."
+/// Returns the text of a denial: `Denied: <reason>. Instead: <alternative>.`
 pub(crate) fn denial_text(mode: RunMode, request: &PermissionRequest, reason: &str) -> String {
     let reason = reason.trim().trim_end_matches('.');
     format!("Denied: {reason}. Instead: {}.", alternative(mode, request, reason))
