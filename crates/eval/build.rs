@@ -1,5 +1,6 @@
 //! Embeds the tasks of `eval/tasks`, so that an installed `tamma` can run them.
 
+use std::fmt::Write as _;
 use std::fs;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
@@ -16,8 +17,10 @@ fn main() -> io::Result<()> {
     files.sort();
     let mut text = String::from("[\n");
     for file in &files {
-        let name = file.strip_prefix(&tasks).map_err(io::Error::other)?;
-        text.push_str(&format!("    ({name:?}, include_bytes!({file:?}).as_slice()),\n"));
+        let name = file.strip_prefix(&tasks).map_err(io::Error::other)?.to_string_lossy();
+        let path = file.to_string_lossy();
+        writeln!(text, "    ({name:?}, include_bytes!({path:?}).as_slice()),")
+            .map_err(io::Error::other)?;
     }
     text.push_str("]\n");
     fs::write(variable("OUT_DIR")?.join("starter.rs"), text)

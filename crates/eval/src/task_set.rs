@@ -127,7 +127,7 @@ impl TaskSet {
             }
         }
         let tasks: Result<Vec<_>, _> =
-            folders.into_iter().map(|(id, files)| TaskFiles::new(id, files)).collect();
+            folders.into_iter().map(|(id, files)| TaskFiles::new(&id, files)).collect();
         let tasks = tasks?;
         if tasks.is_empty() {
             return Err(Error::Set(format!("`{name}` contains no folder with a task.yaml")));
@@ -153,14 +153,14 @@ impl TaskSet {
 }
 
 impl TaskFiles {
-    fn new(id: String, files: BTreeMap<String, Cow<'static, [u8]>>) -> Result<Self, Error> {
-        let fault = |reason: String| Error::Task { task: id.clone(), reason };
+    fn new(id: &str, files: BTreeMap<String, Cow<'static, [u8]>>) -> Result<Self, Error> {
+        let fault = |reason: String| Error::Task { task: id.to_owned(), reason };
         let text =
             files.get("task.yaml").ok_or_else(|| fault("task.yaml is missing".to_owned()))?;
         let text = String::from_utf8_lossy(text);
         let task: EvalTask =
             serde_saphyr::from_str(&text).map_err(|error| fault(format!("task.yaml: {error}")))?;
-        let task = Self { id: id.clone(), task, files };
+        let task = Self { id: id.to_owned(), task, files };
         if task.below("repo/").next().is_none() || task.below("hidden/").next().is_none() {
             return Err(fault("`repo` and `hidden` need at least one file each".to_owned()));
         }
