@@ -6,6 +6,7 @@
 
 mod contract;
 mod fixture;
+mod given_scenarios;
 mod table;
 mod tool_scenarios;
 

@@ -18,7 +18,7 @@ use tamma_testkit::model::{ConversationCase, ModelStep, Script, ScriptedCall};
 use tamma_testkit::wait::wait_until_true;
 
 use super::fixture::{self, AgentFixture, Candidate, UpdateLog, at, describe};
-use super::tool_scenarios;
+use super::{given_scenarios, tool_scenarios};
 use crate::support::scripts::plan_arguments;
 
 /// Scenario of the contract.
@@ -26,7 +26,11 @@ use crate::support::scripts::plan_arguments;
 pub(crate) enum Scenario {
     Writes,
     Plans,
+    PlansDirectly,
     Judges,
+    HostileChange,
+    GitCommands,
+    Dependencies,
     Protected,
     Denied,
     Explained,
@@ -51,7 +55,11 @@ impl Scenario {
         [
             Self::Writes,
             Self::Plans,
+            Self::PlansDirectly,
             Self::Judges,
+            Self::HostileChange,
+            Self::GitCommands,
+            Self::Dependencies,
             Self::Protected,
             Self::Denied,
             Self::Explained,
@@ -79,6 +87,8 @@ impl Scenario {
             self,
             Self::Writes
                 | Self::Plans
+                | Self::HostileChange
+                | Self::GitCommands
                 | Self::Denied
                 | Self::Explained
                 | Self::Question
@@ -94,7 +104,11 @@ impl std::fmt::Display for Scenario {
         f.write_str(match self {
             Self::Writes => "writes a change",
             Self::Plans => "submits a plan without writing",
+            Self::PlansDirectly => "plans in one session without plan mode",
             Self::Judges => "submits a verdict",
+            Self::HostileChange => "a change does not instruct its judge",
+            Self::GitCommands => "common git commands",
+            Self::Dependencies => "npm, Python and Rust tests after setup",
             Self::Protected => "a protected path is untouched",
             Self::Denied => "permission asked and denied",
             Self::Explained => "the reason of a denial reaches the model",
@@ -124,7 +138,11 @@ pub(crate) async fn check(
     match scenario {
         Scenario::Writes => writes(candidate).await,
         Scenario::Plans => plans(candidate).await,
+        Scenario::PlansDirectly => given_scenarios::plans_directly(candidate).await,
         Scenario::Judges => judges(candidate).await,
+        Scenario::HostileChange => given_scenarios::hostile_change(candidate).await,
+        Scenario::GitCommands => given_scenarios::git_commands(candidate).await,
+        Scenario::Dependencies => given_scenarios::dependencies(candidate).await,
         Scenario::Protected => protected(candidate).await,
         Scenario::Denied => denied(candidate).await,
         Scenario::Explained => tool_scenarios::explained(candidate).await,

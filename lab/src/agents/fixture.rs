@@ -1,6 +1,6 @@
 //! Fixture of a scenario: repository, home, scripted model and gateway.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -8,8 +8,8 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use tamma_core::budget::SpendLimit;
 use tamma_core::cost::Tokens;
-use tamma_core::ids::TaskId;
-use tamma_core::rules::AgentRules;
+use tamma_core::ids::{CommitId, ProjectId, TaskId};
+use tamma_core::rules::{AgentPermissions, AgentRules};
 use tamma_core::task_loop::Timestamp;
 use tamma_engine::agent::{
     AgentObserver, AgentTimeouts, AgentUpdate, CodingAgent, ModelAccess, RunMode, RunReport,
@@ -17,10 +17,14 @@ use tamma_engine::agent::{
 };
 use tamma_engine::agent_tools::{ToolServices, empty_search};
 use tamma_engine::gateway::{Gateway, Upstream};
-use tamma_engine::permission;
+use tamma_engine::git::Git;
+use tamma_engine::mirror::Mirror;
+use tamma_engine::permission::{self, PermissionRules};
+use tamma_engine::private_git::PrivateGit;
 use tamma_engine::process::{ProcessRecords, RunId};
 use tamma_engine::sandbox::{Launcher, Network, Sandbox, SandboxKind};
 use tamma_engine::secret::Secret;
+use tamma_engine::worktree::Worktree;
 use tamma_testkit::model::{RecordedRequest, Script, ScriptedCall, ScriptedModel};
 use tamma_testkit::programs::find_program;
 use tamma_testkit::repository::Repository;
@@ -33,6 +37,12 @@ use crate::support::programs;
 
 /// Time limit of a run.
 const TIMEOUT: Duration = Duration::from_mins(3);
+
+/// Task of every scenario.
+const TASK: TaskId = TaskId(uuid::Uuid::from_u128(7));
+
+/// Project of every scenario.
+const PROJECT: ProjectId = ProjectId(uuid::Uuid::from_u128(8));
 
 /// Agent under test.
 pub(crate) struct Candidate {
@@ -146,7 +156,7 @@ impl AgentFixture {
         *runs += 1;
         let tree = self.tree();
         RunRequest {
-            run: RunId { task: TaskId(uuid::Uuid::from_u128(7)), job_number: 1, generation: *runs },
+            run: RunId { task: TASK, job_number: 1, generation: *runs },
             now: at(),
             prompt: "Do it.".to_owned(),
             mode,
@@ -207,6 +217,66 @@ impl AgentFixture {
                 port: self.gateway.address().port(),
                 socket: self.gateway.socket()?.to_owned(),
             },
+        })
+    }
+
+    /// Commits files to the project, and opens a worktree of its mirror at that commit.
+    pub(crate) async fn open_worktree(
+        &self,
+        files: &[(&str, &str)],
+    ) -> Result<(Worktree, CommitId)> {
+        for (name, content) in files {
+            self.repository.write(name, content)?;
+        }
+        if !files.is_empty() {
+            self.repository.commit("files")?;
+        }
+        let base: CommitId = self.repository.git(&["rev-parse", "HEAD"])?.parse()?;
+        let source = self.tree().display().to_string();
+        let data = self.folder.path().join("data");
+        let mirror = Mirror::open(Git::find("git").await?, &data, PROJECT, &source).await?;
+        Ok((Worktree::open(&mirror, TASK, base).await?, base))
+    }
+
+    /// Adds folders to the search path of the agent, after its own programs, and returns the path.
+    pub(crate) fn extend_path(&mut self, folders: &[PathBuf]) -> String {
+        let own = [self.candidate.programs()];
+        let folders: Vec<_> =
+            own.iter().chain(folders).map(|folder| folder.display().to_string()).collect();
+        let path = self.agent.inherited.entry("PATH".to_owned()).or_default();
+        *path = format!("{}:{path}", folders.join(":"));
+        path.clone()
+    }
+
+    /// Returns the sandbox of a run in another folder.
+    pub(crate) fn sandbox_of(&self, folder: &Path, mode: RunMode) -> Result<Sandbox> {
+        let sandbox = self.sandbox(mode).context("no sandbox is available")?;
+        Ok(Sandbox { worktree: folder.to_owned(), ..sandbox })
+    }
+
+    /// Builds the request of a run in a checkout of the mirror, with the default permissions.
+    pub(crate) fn request_in(
+        &self,
+        mode: RunMode,
+        folder: &Path,
+        git: &PrivateGit,
+    ) -> Result<RunRequest> {
+        let sandbox = self.sandbox_of(folder, mode)?;
+        let none = BTreeSet::new();
+        let permissions = PermissionRules::new(folder, mode, &AgentPermissions::default(), none)?
+            .in_sandbox(sandbox.kind);
+        Ok(RunRequest {
+            worktree: folder.to_owned(),
+            protected_paths: permissions.protected_patterns(),
+            denied_commands: permissions.denied_commands(),
+            ask_commands: permissions.ask_commands(),
+            sandbox: Some(Sandbox {
+                protected: permissions.existing_protected_paths(),
+                git: Some(git.clone()),
+                ..sandbox
+            }),
+            policy: permissions.into_policy(),
+            ..self.run_request(mode)
         })
     }
 

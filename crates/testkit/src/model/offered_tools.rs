@@ -171,7 +171,8 @@ impl OfferedTools {
             }
         }
         if self.has("exec_command") {
-            args_call("exec_command", json!({ "cmd": cmd }))
+            // Otherwise Codex returns after ten seconds, while the command still runs.
+            args_call("exec_command", json!({ "cmd": cmd, "yield_time_ms": 30_000 }))
         } else if self.has("shell_command") {
             args_call("shell_command", json!({ "command": cmd }))
         } else if self.has("shell") {
