@@ -153,8 +153,8 @@ pub struct Sandbox {
 impl Sandbox {
     /// Wraps a launch in the sandbox.
     ///
-    /// Replaces program and arguments, and sets `TMPDIR`, and `GIT_OPTIONAL_LOCKS` if git is
-    /// read-only. A program that does not exist is left unchanged, so that starting it reports the
+    /// Replaces program and arguments, and sets `TMPDIR`, `GIT_PAGER`, and `GIT_OPTIONAL_LOCKS` if git
+    /// is read-only. A program that does not exist is left unchanged, so that starting it reports the
     /// error.
     #[must_use]
     pub fn wrap(&self, mut launch: Launch) -> Launch {
@@ -189,6 +189,8 @@ impl Sandbox {
         launch.program = first;
         launch.args = args;
         launch.env.insert("TMPDIR".to_owned(), path_text(&scratch));
+        // Some agents run commands in a terminal, where git would start a pager and wait for a key.
+        launch.env.entry("GIT_PAGER".to_owned()).or_insert_with(|| "cat".to_owned());
         if self.git.is_none() {
             launch.env.entry("GIT_OPTIONAL_LOCKS".to_owned()).or_insert_with(|| "0".to_owned());
         }

@@ -55,7 +55,10 @@ fn last_letters(text: &str, count: usize) -> &str {
 fn check_outputs(fixture: &AgentFixture, step: usize, outputs: &[String]) -> Result<()> {
     let requests = fixture.model.requests();
     let request = requests.iter().find(|request| request.step == Some(step));
-    let body = request.with_context(|| format!("no request for step {step}"))?.body.to_string();
+    let body = &request.with_context(|| format!("no request for step {step}"))?.body;
+    // The conversation, by the names of the dialects. What else the agent sends can be much longer.
+    let conversation = ["messages", "input", "contents"].iter().find_map(|name| body.get(name));
+    let body = conversation.unwrap_or(body).to_string();
     let missing: Vec<_> = outputs.iter().filter(|text| !body.contains(*text)).collect();
     let end = last_letters(&body, 6_000);
     ensure!(missing.is_empty(), "the model did not receive {missing:?}; end of the request: {end}");
@@ -80,8 +83,12 @@ pub(super) async fn git_commands(candidate: &Arc<Candidate>) -> Result<Option<&'
         return Ok(NEEDS_SANDBOX);
     }
     // The text of the command does not contain its output.
+    let is_gemini = candidate.name == "gemini";
     let commands = GIT_COMMANDS.iter().enumerate();
     let steps = commands.map(|(number, command)| {
+        // Gemini CLI configures an empty external diff for all commands, which git cannot run.
+        let plain_diff = is_gemini && *command == "git diff";
+        let command = if plain_diff { "git diff --no-ext-diff" } else { command };
         run_command(format!("{command} && printf 'git-%s-{number}\\n' ok"))
     });
     let steps = steps.chain([done("The file is there.")]);
@@ -111,7 +118,7 @@ pub(super) async fn git_commands(candidate: &Arc<Candidate>) -> Result<Option<&'
     let touched: Vec<_> = tree.diff_stat(base).await?.into_keys().collect();
     ensure!(touched == ["new.txt"], "files that differ from the base: {touched:?}");
     fixture.check_metering().await?;
-    Ok(None)
+    Ok(is_gemini.then_some("git diff --no-ext-diff"))
 }
 
 /// Files of three projects, each with a dependency that only its setup installs.
