@@ -25,7 +25,6 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use crate::support::bench::cluster::client;
 use crate::support::bench::meter;
 use crate::support::figures::{ms, percentile, table};
 use crate::support::verdict::Verdict;
@@ -138,7 +137,7 @@ impl RunningServer {
 
 /// Starts a server.
 async fn serve(cluster: &Cluster) -> Result<RunningServer> {
-    let temporal = client(&cluster.temporal_address()?).await?;
+    let temporal = tamma_testkit::temporal::connect(&cluster.temporal_address()?).await?;
     let config = ServerConfig {
         address: "127.0.0.1:0".parse()?,
         token: None,

@@ -79,7 +79,7 @@ impl CodingAgent {
 }
 
 /// Purpose of a run. It determines the agent's permissions and its submission.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::Display)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::Display, strum::EnumIter)]
 #[strum(serialize_all = "snake_case")]
 pub enum RunMode {
     /// Write a plan. Read-only.

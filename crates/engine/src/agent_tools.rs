@@ -519,17 +519,9 @@ fn input_schema<T: JsonSchema>() -> JsonObject {
 #[cfg(test)]
 mod tests {
     use serde_json::json;
+    use strum::IntoEnumIterator as _;
 
     use super::*;
-
-    const MODES: [RunMode; 6] = [
-        RunMode::Plan,
-        RunMode::Implement,
-        RunMode::Validate,
-        RunMode::Advise,
-        RunMode::Conclude,
-        RunMode::Learn,
-    ];
 
     fn tools(mode: RunMode) -> AgentTools {
         let facts =
@@ -603,14 +595,7 @@ mod tests {
 
     #[test]
     fn schema_has_no_references_and_lists_required_fields() {
-        for mode in [
-            RunMode::Plan,
-            RunMode::Implement,
-            RunMode::Validate,
-            RunMode::Advise,
-            RunMode::Conclude,
-            RunMode::Learn,
-        ] {
+        for mode in RunMode::iter() {
             let tool = tools(mode).tool_definitions().remove(0);
             let text = serde_json::to_string(&tool.input_schema).expect("JSON");
             assert!(!text.contains("$ref") && !text.contains("$defs"), "{text}");
@@ -637,7 +622,7 @@ mod tests {
 
     #[test]
     fn every_tool_and_every_property_has_a_description() {
-        for mode in MODES {
+        for mode in RunMode::iter() {
             for tool in all_tools(mode).tool_definitions() {
                 let name = tool.name.to_string();
                 let text = tool.description.as_deref().unwrap_or_default();

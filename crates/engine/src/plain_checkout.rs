@@ -11,18 +11,13 @@ use std::time::Duration;
 use tamma_core::ids::CommitId;
 use tamma_core::task_loop::Timestamp;
 use tokio::fs;
+use tokio_util::sync::CancellationToken;
 
+use crate::captured::{CapturedRun, run_captured};
 use crate::git::Git;
 use crate::mirror::{Error, disk_error};
-use crate::output::OutputTail;
-use crate::process::{self, Launch, ProcessRecords, RunId, SupervisedProcess};
+use crate::process::{self, Launch, ProcessRecords, RunId};
 use crate::sandbox::{Launcher, Network, Sandbox, SandboxKind};
-
-/// Maximum size of the kept output, in bytes, for each of the two streams.
-const MAX_OUTPUT_BYTES: usize = 16 * 1024;
-
-/// Time for a command to exit before it is killed.
-const STOP_GRACE: Duration = Duration::from_secs(2);
 
 /// Author of the commits, and their date: the same files give the same commit.
 const COMMIT_NAME: &str = "Tamma evaluation";
@@ -102,7 +97,7 @@ pub struct FolderCheck {
 }
 
 /// Result of a check.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FolderCheckRun {
     /// The command exited with 0 within its time limit.
     pub passed: bool,
@@ -129,18 +124,12 @@ impl FolderCheck {
             now,
         };
         let launch = self.boundary().wrap(launch);
-        let (mut group, pipes) = SupervisedProcess::start(&launch, records, |_| {}).await?;
-        drop(pipes.stdin);
-        let stdout = OutputTail::follow(pipes.stdout, MAX_OUTPUT_BYTES);
-        let stderr = OutputTail::follow(pipes.stderr, MAX_OUTPUT_BYTES);
-        let passed = match tokio::time::timeout(self.time_limit, group.wait()).await {
-            Ok(status) => status?.success(),
-            Err(_) => false,
-        };
-        // Stop leftover processes even after a normal exit.
-        group.stop(STOP_GRACE).await?;
-        let output = stdout.text().await + &stderr.text().await;
-        Ok(FolderCheckRun { passed, output })
+        let never = CancellationToken::new();
+        let ended = run_captured(&launch, records, self.time_limit, &never).await?;
+        Ok(ended.map_or_else(FolderCheckRun::default, |CapturedRun { status, output }| {
+            let passed = status.is_some_and(|status| status.success());
+            FolderCheckRun { passed, output }
+        }))
     }
 
     fn boundary(&self) -> Sandbox {

@@ -195,6 +195,7 @@ fn last_block(text: &str) -> Option<&str> {
 
 #[cfg(test)]
 mod tests {
+    use strum::IntoEnumIterator as _;
     use tamma_core::run_result::RunStatus;
 
     use super::*;
@@ -265,14 +266,7 @@ mod tests {
             path_exists: Arc::new(|path| path == "src/greeting.rs"),
             ..facts()
         };
-        for mode in [
-            RunMode::Plan,
-            RunMode::Implement,
-            RunMode::Validate,
-            RunMode::Advise,
-            RunMode::Conclude,
-            RunMode::Learn,
-        ] {
+        for mode in RunMode::iter() {
             let read = parse_message(mode, instructions(mode), &facts);
             assert!(read.is_ok(), "{read:?}");
         }

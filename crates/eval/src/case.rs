@@ -220,7 +220,13 @@ impl OutputFolder {
 
     /// Stores the result of a case.
     pub fn save_finished(&self, result: &CaseResult) -> Result<(), Error> {
-        write_json(&self.case_file(&result.key, "json"), result)
+        // A case that could not run before has cost something all the same.
+        let earlier = self.finished(&result.key)?.filter(|it| it.task_id != result.task_id);
+        let usd = match (earlier.and_then(|it| it.usd), result.usd) {
+            (Some(earlier), Some(now)) => Some(earlier + now),
+            (earlier, now) => now.or(earlier),
+        };
+        write_json(&self.case_file(&result.key, "json"), &CaseResult { usd, ..result.clone() })
     }
 
     /// Returns the results of all finished cases, in the order of their keys.
@@ -330,7 +336,12 @@ pub(crate) mod tests {
         let again = open(None).expect("opened again");
         assert_eq!(again.started(&case.key).expect("read"), Some(started));
         assert_eq!(again.finished(&case.key).expect("read"), Some(case.clone()));
-        assert_eq!(again.results().expect("read"), [case]);
+        assert_eq!(again.results().expect("read"), std::slice::from_ref(&case));
+        // A second try, with a task of its own, adds to the cost.
+        let retried = CaseResult { task_id: Uuid::from_u128(77), ..case.clone() };
+        again.save_finished(&retried).expect("saved");
+        let total = again.finished(&case.key).expect("read").and_then(|it| it.usd);
+        assert_eq!(total, Some(Usd::from_cents(100)));
         let error = open(Some("gpt-5.5")).expect_err("another model").to_string();
         assert!(error.contains("--set starter --agent codex"), "{error}");
     }

@@ -6,6 +6,7 @@ use std::process::{Child, Command, Stdio};
 use anyhow::{Context as _, Result, anyhow};
 use rustix::process::{Pid, Signal, kill_process_group};
 use tempfile::TempDir;
+use temporalio_client::{Client, ClientOptions, Connection, ConnectionOptions, Url};
 
 use crate::shared_server;
 use crate::wait::wait_until;
@@ -21,6 +22,14 @@ pub fn server_address() -> Result<String> {
         Ok(address) if !address.is_empty() => Ok(address),
         _ => shared_server::shared_address("temporal", SCRIPT),
     }
+}
+
+/// Connects to the default namespace of a server. Fails while the server cannot answer yet.
+pub async fn connect(address: &str) -> Result<Client> {
+    let url: Url = format!("http://{address}").parse()?;
+    let options = ConnectionOptions::new(url).identity("test").build();
+    let connection = Connection::connect(options).await?;
+    Ok(Client::new(connection, ClientOptions::new("default").build())?)
 }
 
 /// Server of one test, which can kill and restart it. Its data and processes are removed when it is
@@ -69,14 +78,13 @@ impl TemporalServer {
     pub async fn restart(&mut self) -> Result<()> {
         self.kill();
         let mut child = self.spawn()?;
-        // Its port is bound last, so it is ready once the port responds.
+        // It accepts connections before it can answer, so a call must succeed.
         let limit = std::time::Duration::from_mins(1);
         let ready = wait_until("`temporal`", limit, async || {
             if let Some(status) = child.try_wait()? {
                 return Ok(Some(Err(anyhow!("`temporal` ended with {status}"))));
             }
-            let connection = tokio::net::TcpStream::connect(self.address()).await;
-            Ok(connection.is_ok().then_some(Ok(())))
+            connect(&self.address()).await.map(|_| Some(Ok(())))
         })
         .await;
         self.child = Some(child);

@@ -53,7 +53,7 @@ pub(super) struct EvalArgs {
     #[arg(long, value_name = "NUMBER", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
     trials: u32,
     /// Spending limit of the whole evaluation, in US dollars
-    #[arg(long, value_name = "DOLLARS", default_value = "20")]
+    #[arg(long, value_name = "DOLLARS", default_value = "40")]
     max_usd: Usd,
     /// Run only these tasks
     #[arg(long, value_name = "TASK", value_delimiter = ',')]
@@ -127,15 +127,23 @@ async fn evaluate(arguments: &EvalArgs) -> Result<ExitCode> {
     let cases = all_cases(&set, &arguments.arms, arguments.trials);
     let evaluation = Evaluation { arguments, choice, set, output, checker, cases };
     let open = evaluation.open_cases()?;
-    evaluation.announce(open.len())?;
+    evaluation.announce(&open)?;
+    let mut ran = Ok(());
     if !open.is_empty() {
-        if evaluation.choice.is_real() && !arguments.yes && !confirm()? {
-            return Ok(ExitCode::FAILURE);
+        if evaluation.choice.is_real() {
+            evaluation.check_limit()?;
+            if !arguments.yes && !confirm()? {
+                writeln!(anstream::stdout().lock(), "Nothing was started.")?;
+                return Ok(ExitCode::FAILURE);
+            }
         }
-        Box::pin(services::run_cases(&evaluation, open)).await?;
+        ran = Box::pin(services::run_cases(&evaluation, open)).await;
     }
-    evaluation.write_report()?;
-    Ok(ExitCode::SUCCESS)
+    // Also after a failure: what has been measured counts.
+    let report = evaluation.write_report()?;
+    ran?;
+    let is_complete = report.arms.iter().all(|arm| arm.not_run == 0);
+    Ok(if is_complete { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// Refuses an agent that is unknown or not installed, before anything is started.
@@ -153,7 +161,7 @@ fn check_agent(choice: &AgentChoice, arguments: &EvalArgs) -> Result<()> {
     };
     if ProgramSearch::from_environment().find_program(&rules.command).is_none() {
         bail!(
-            "`{}` of the agent `{agent}` is not on PATH\n  help: run `tamma doctor`",
+            "agent `{agent}` needs `{}`, which is not on PATH\n  help: run `tamma doctor`",
             rules.command
         );
     }
@@ -253,8 +261,8 @@ async fn check(arguments: &EvalArgs, set: &TaskSet) -> Result<ExitCode> {
 fn confirm() -> Result<bool> {
     if !std::io::stdin().is_terminal() || !std::io::stdout().is_terminal() {
         bail!(
-            "cannot ask for confirmation: standard input is not a terminal\n  help: pass --yes to start \
-             with this limit"
+            "cannot ask for confirmation without a terminal\n  help: pass --yes to start with this \
+             limit"
         );
     }
     let mut out = anstream::stdout().lock();
@@ -266,23 +274,44 @@ fn confirm() -> Result<bool> {
 }
 
 impl Evaluation<'_> {
-    /// Returns the cases without a result, and those that could not run.
+    /// Returns the cases without a result, and those that could not run. A case whose task is under way
+    /// comes first, because its task continues as soon as the services start.
     fn open_cases(&self) -> Result<Vec<CaseKey>> {
-        let mut open = Vec::new();
+        let (mut under_way, mut others) = (Vec::new(), Vec::new());
         for key in &self.cases {
-            let result = self.output.finished(key)?;
-            if result.is_none_or(|result| result.outcome == CaseOutcome::NotRun) {
-                open.push(key.clone());
+            match self.output.finished(key)? {
+                None if self.output.started(key)?.is_some() => under_way.push(key.clone()),
+                None => others.push(key.clone()),
+                Some(result) if result.outcome == CaseOutcome::NotRun => others.push(key.clone()),
+                Some(_) => {}
             }
         }
-        Ok(open)
+        under_way.append(&mut others);
+        Ok(under_way)
+    }
+
+    /// Refuses a limit with which no case could run.
+    fn check_limit(&self) -> Result<()> {
+        let (max, cases) = (self.arguments.max_usd, u32::try_from(self.cases.len())?);
+        let share = max.checked_div(u64::from(cases)).unwrap_or(max).percent(CASE_SHARE_PERCENT);
+        let least = typical_run();
+        if share < least {
+            let needed =
+                least.percent(cases.saturating_mul(100)).percent(10_000 / CASE_SHARE_PERCENT + 1);
+            bail!(
+                "--max-usd {max} leaves {share} for a case, but one run typically costs {least}\n  help: \
+                 use at least {needed}, or fewer tasks, arms or trials"
+            );
+        }
+        Ok(())
     }
 
     /// Prints the extent and the cost before anything is started.
-    fn announce(&self, open: usize) -> Result<()> {
+    fn announce(&self, open: &[CaseKey]) -> Result<()> {
         let arguments = self.arguments;
         let mut out = anstream::stdout().lock();
-        let names: Vec<_> = arguments.arms.iter().map(ToString::to_string).collect();
+        let arms: BTreeSet<Arm> = arguments.arms.iter().copied().collect();
+        let names: Vec<_> = arms.iter().map(ToString::to_string).collect();
         let model = arguments.model.as_ref().map(|it| format!(", model {it}")).unwrap_or_default();
         let (cases, tasks) = (self.cases.len(), output::pluralize(self.set.tasks.len(), "task"));
         let trials = output::pluralize(usize::try_from(arguments.trials)?, "trial");
@@ -291,18 +320,14 @@ impl Evaluation<'_> {
             "{tasks}, {trials}, arms {}: {}, {} done",
             names.join(" and "),
             output::pluralize(cases, "case"),
-            cases - open
+            cases - open.len()
         )?;
         writeln!(out, "agent {}{model}", output::sanitize(&arguments.agent))?;
         if self.choice.is_real() {
-            let likely = estimate(&arguments.arms, self.set.tasks.len(), arguments.trials);
-            writeln!(
-                out,
-                "cost about {likely} by the typical costs of the tiers; it stops at {} (--max-usd)",
-                arguments.max_usd
-            )?;
+            let (likely, max) = (estimate(open), arguments.max_usd);
+            writeln!(out, "estimated cost: {likely}; stops at {max} (--max-usd)")?;
         } else {
-            writeln!(out, "cost none: this agent uses no model")?;
+            writeln!(out, "cost: none (this agent uses no model)")?;
         }
         writeln!(out, "results in {}", self.output.path().display())?;
         Ok(())
@@ -316,9 +341,9 @@ impl Evaluation<'_> {
         let results = self.output.results()?;
         let spent = results.iter().filter_map(|it| it.usd).fold(Usd::ZERO, |sum, usd| sum + usd);
         let left = self.arguments.max_usd.saturating_sub(spent);
-        if left == Usd::ZERO {
+        if left < typical_run() {
             bail!(
-                "the limit of {} is used up; results so far are in {}\n  help: run the command again \
+                "what is left of the limit of {} is not enough for a run; results so far are in {}\n  help: run the command again \
                  with a higher --max-usd to continue",
                 self.arguments.max_usd,
                 self.output.path().display()
@@ -344,7 +369,7 @@ impl Evaluation<'_> {
     }
 
     /// Writes the report and prints a line per arm.
-    fn write_report(&self) -> Result<()> {
+    fn write_report(&self) -> Result<EvalReport> {
         let report = self.save_report()?;
         let mut out = anstream::stdout().lock();
         for arm in &report.arms {
@@ -360,7 +385,7 @@ impl Evaluation<'_> {
             )?;
         }
         writeln!(out, "report: {}", self.output.path().join("report.html").display())?;
-        Ok(())
+        Ok(report)
     }
 
     /// Prints the result of a case.
@@ -385,19 +410,20 @@ impl Evaluation<'_> {
     }
 }
 
-/// Returns the likely cost: a plan, one and a half implementations and a validation in the loop, and one
-/// session without it.
-fn estimate(arms: &[Arm], tasks: usize, trials: u32) -> Usd {
-    let tiers = Rules::default().tiers;
-    let (simple, moderate) = (tiers.simple.typical_run_usd, tiers.moderate.typical_run_usd);
-    let case = arms.iter().fold(Usd::ZERO, |sum, arm| {
-        sum + match arm {
-            Arm::Loop => moderate + simple.percent(250),
-            Arm::Bare => moderate,
-        }
-    });
-    let cases = u32::try_from(tasks).unwrap_or(u32::MAX).saturating_mul(trials);
-    case.percent(cases.saturating_mul(100))
+/// Returns the typical cost of a run that plans or validates.
+fn typical_run() -> Usd {
+    Rules::default().tiers.moderate.typical_run_usd
+}
+
+/// Returns the likely cost of cases: a plan, one and a half implementations and a validation in the loop,
+/// and one session without it.
+fn estimate(cases: &[CaseKey]) -> Usd {
+    let simple = Rules::default().tiers.simple.typical_run_usd;
+    let cost = |case: &CaseKey| match case.arm {
+        Arm::Loop => typical_run().percent(200) + simple.percent(150),
+        Arm::Bare => typical_run(),
+    };
+    cases.iter().map(cost).fold(Usd::ZERO, |sum, usd| sum + usd)
 }
 
 #[cfg(test)]
@@ -417,9 +443,11 @@ mod tests {
 
     #[test]
     fn the_estimate_grows_with_arms_and_trials() {
-        let one = estimate(&[Arm::Loop], 13, 1);
+        let set = TaskSet::open("starter").expect("valid tasks");
+        let cost = |arms: &[Arm], trials| estimate(&all_cases(&set, arms, trials));
+        let one = cost(&[Arm::Loop], 1);
         assert!(one > Usd::ZERO);
-        assert_eq!(estimate(&[Arm::Loop], 13, 2), one + one);
-        assert!(estimate(&[Arm::Loop, Arm::Bare], 13, 1) > one);
+        assert_eq!(cost(&[Arm::Loop, Arm::Loop], 2), one + one);
+        assert!(cost(&[Arm::Loop, Arm::Bare], 1) > one);
     }
 }

@@ -46,13 +46,18 @@ fn cost_is_announced_and_confirmed_before_a_real_agent_starts() {
     let program = folder.path().join("codex-acp");
     fs::write(&program, "#!/bin/sh\n").unwrap();
     fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
-    let arguments = ["--agent", "codex", "--model", "gpt-5.5", "--trials", "2", "--max-usd", "7"];
+    let arguments = ["--agent", "codex", "--model", "gpt-5.5", "--trials", "2", "--max-usd", "40"];
     let (code, text) = eval(folder.path(), &[&arguments[..], &["--arms", "loop,bare"]].concat());
     assert_eq!(code, Some(1), "{text}");
     assert!(text.contains("13 tasks, 2 trials, arms loop and bare: 52 cases, 0 done"), "{text}");
     assert!(text.contains("agent codex, model gpt-5.5"), "{text}");
-    assert!(text.contains("it stops at $7 (--max-usd)"), "{text}");
+    assert!(text.contains("stops at $40 (--max-usd)"), "{text}");
     assert!(text.contains("pass --yes"), "{text}");
+    // A limit with which no case could run is refused.
+    let small = ["--agent", "codex", "--model", "gpt-5.5", "--max-usd", "1", "--yes"];
+    let (code, text) = eval(folder.path(), &small);
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains("--max-usd $1 leaves"), "{text}");
     let output = folder.path().join("eval-starter-codex");
     assert!(!output.join("data").exists(), "no service was started");
     // The folder belongs to this agent and model.

@@ -115,6 +115,8 @@ fn write_alternative(request: &PermissionRequest) -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use strum::IntoEnumIterator as _;
+
     use super::*;
 
     fn command(line: &str) -> PermissionRequest {
@@ -150,14 +152,7 @@ mod tests {
         assert!(text.contains("write the command out"), "{text}");
         let text = denial_text(RunMode::Plan, &write("a.rs"), "no rule allows it");
         assert!(text.contains("`file_changes`"), "{text}");
-        for mode in [
-            RunMode::Plan,
-            RunMode::Implement,
-            RunMode::Validate,
-            RunMode::Advise,
-            RunMode::Conclude,
-            RunMode::Learn,
-        ] {
+        for mode in RunMode::iter() {
             for kind in [
                 PermissionKind::Read,
                 PermissionKind::Write,

@@ -18,7 +18,7 @@ use tamma_engine::gateway::{Gateway, Upstream};
 use tamma_engine::git::Git;
 use tamma_engine::mirror::Mirror;
 use tamma_engine::permission;
-use tamma_engine::process::{ProcessRecords, RunId};
+use tamma_engine::process::{Launch, ProcessRecords, RunId, SupervisedProcess};
 use tamma_engine::secret::Secret;
 use tamma_engine::submission::SubmissionFacts;
 use tamma_engine::worktree::{Author, Worktree};
@@ -26,6 +26,7 @@ use tamma_testkit::agent::{SCRIPT_VARIABLE, Script, program};
 use tamma_testkit::model::ScriptedModel;
 use tamma_testkit::wait_until;
 use tempfile::TempDir;
+use tokio::io::AsyncReadExt as _;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
@@ -38,6 +39,22 @@ pub(crate) struct Fixture {
 }
 
 impl Fixture {
+    /// Runs a program to its end, and returns its exit code and output.
+    pub(crate) async fn run_to_end(&self, launch: &Launch) -> (Option<i32>, String) {
+        let (mut group, mut pipes) =
+            SupervisedProcess::start(launch, &self.records().await, |_| {}).await.unwrap();
+        drop(pipes.stdin);
+        let (mut out, mut err) = (String::new(), String::new());
+        let (read, read_stderr) = tokio::join!(
+            pipes.stdout.read_to_string(&mut out),
+            pipes.stderr.read_to_string(&mut err)
+        );
+        read.and(read_stderr).unwrap();
+        let status = group.wait().await.unwrap();
+        group.stop(Duration::from_secs(1)).await.unwrap();
+        (status.code(), format!("{out}{err}"))
+    }
+
     /// Creates a project with one commit, in a temporary directory.
     pub(crate) async fn create() -> Self {
         let task = TaskId("0192a000-0000-7000-8000-000000000001".parse().unwrap());

@@ -6,12 +6,11 @@ use std::time::Duration;
 
 use tamma_core::rules::SandboxMode;
 use tamma_engine::gate::GateCheckout;
-use tamma_engine::process::{Launch, SupervisedProcess};
+use tamma_engine::process::Launch;
 use tamma_engine::sandbox::{self, Launcher, Network, Sandbox, SandboxKind};
 use tamma_engine::setup::{SetupCommand, SetupOutcome};
 use tamma_engine::sparse::SparseFolders;
 use tamma_engine::worktree::Worktree;
-use tokio::io::AsyncReadExt as _;
 use tokio_util::sync::CancellationToken;
 
 use crate::fixture::{Fixture, author, environment, git_in, noon};
@@ -67,16 +66,7 @@ async fn run(fixture: &Fixture, sandbox: &Sandbox, script: &str) -> (Option<i32>
         run: fixture.run(),
         now: noon(),
     });
-    let (mut group, mut pipes) =
-        SupervisedProcess::start(&launch, &fixture.records().await, |_| {}).await.unwrap();
-    drop(pipes.stdin);
-    let (mut out, mut err) = (String::new(), String::new());
-    let (read, read_stderr) =
-        tokio::join!(pipes.stdout.read_to_string(&mut out), pipes.stderr.read_to_string(&mut err));
-    read.and(read_stderr).unwrap();
-    let status = group.wait().await.unwrap();
-    group.stop(Duration::from_secs(1)).await.unwrap();
-    (status.code(), format!("{out}{err}"))
+    fixture.run_to_end(&launch).await
 }
 
 #[tokio::test]

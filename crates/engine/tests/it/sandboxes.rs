@@ -3,7 +3,6 @@
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use tamma_core::rules::SandboxMode;
 use tamma_engine::agent::{RunEnd, RunMode};
@@ -12,7 +11,6 @@ use tamma_engine::sandbox::{self, Launcher, Network, Sandbox, SandboxKind};
 use tamma_engine::submission::Submission;
 use tamma_engine::worktree::Worktree;
 use tamma_testkit::agent::{AgentStep, SCRIPT_VARIABLE, Script};
-use tokio::io::AsyncReadExt as _;
 
 use crate::fixture::{Fixture, environment, is_alive, noon};
 
@@ -63,16 +61,7 @@ async fn run(
     script: &str,
 ) -> (Option<i32>, String) {
     let launch = sandbox.wrap(launch(fixture, tree, script));
-    let (mut group, mut pipes) =
-        SupervisedProcess::start(&launch, &fixture.records().await, |_| {}).await.unwrap();
-    drop(pipes.stdin);
-    let (mut out, mut err) = (String::new(), String::new());
-    let (read, read_stderr) =
-        tokio::join!(pipes.stdout.read_to_string(&mut out), pipes.stderr.read_to_string(&mut err));
-    read.and(read_stderr).unwrap();
-    let status = group.wait().await.unwrap();
-    group.stop(Duration::from_secs(1)).await.unwrap();
-    (status.code(), format!("{out}{err}"))
+    fixture.run_to_end(&launch).await
 }
 
 fn kinds() -> [SandboxKind; 2] {

@@ -9,7 +9,7 @@ use tamma_server::{ApiServer, Error, ServerConfig};
 use tamma_store::Store;
 use tamma_testkit::postgres::TestDatabase;
 use tamma_testkit::temporal;
-use temporalio_client::{Client, ClientOptions, Connection, ConnectionOptions, Url};
+use temporalio_client::Client;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -42,10 +42,7 @@ pub(crate) fn config(address: &str, token: Option<&str>) -> ServerConfig {
 /// Connects to the shared Temporal server.
 pub(crate) async fn temporal_client() -> Client {
     let address = temporal::server_address().expect("Temporal server");
-    let url: Url = format!("http://{address}").parse().expect("address");
-    let options = ConnectionOptions::new(url).identity("test").build();
-    let connection = Connection::connect(options).await.expect("connected");
-    Client::new(connection, ClientOptions::new("default").build()).expect("client")
+    temporal::connect(&address).await.expect("connected")
 }
 
 /// Generates an ID that no other test uses.

@@ -26,8 +26,7 @@ use tamma_testkit::sample::{sample_task, task_id};
 use tamma_testkit::wait_until;
 use tamma_worker::WorkerConfig;
 use temporalio_client::{
-    Client, ClientOptions, Connection, ConnectionOptions, Url, WorkflowExecuteUpdateOptions,
-    WorkflowHandle, WorkflowStartOptions,
+    Client, WorkflowExecuteUpdateOptions, WorkflowHandle, WorkflowStartOptions,
 };
 use temporalio_common::search_attributes::SearchAttributes;
 use tokio_util::sync::CancellationToken;
@@ -117,10 +116,7 @@ impl Cluster {
 
     pub(crate) async fn client(&self) -> Client {
         let address = self.services.temporal_address().unwrap();
-        let url: Url = format!("http://{address}").parse().unwrap();
-        let options = ConnectionOptions::new(url).identity("test").build();
-        let connection = Connection::connect(options).await.unwrap();
-        Client::new(connection, ClientOptions::new("default").build()).unwrap()
+        tamma_testkit::temporal::connect(&address).await.unwrap()
     }
 
     /// Runs `body` beside a worker, then stops the worker.

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use tamma_core::ids::TaskId;
@@ -14,8 +13,8 @@ use tamma_testkit::project::ScriptedProject;
 use tamma_testkit::repository::Repository;
 use tamma_testkit::sample::{sample_task, sample_work};
 use tamma_testkit::tamma_process::TammaProcess;
-use tamma_testkit::{Cluster, sample_plan};
-use temporalio_client::{Client, ClientOptions, Connection, ConnectionOptions, Url};
+use tamma_testkit::{Cluster, sample_plan, temporal};
+use temporalio_client::Client;
 use uuid::Uuid;
 
 use super::meter;
@@ -63,7 +62,7 @@ impl BenchCluster {
         let database = cluster.database_url();
         meter::sql(&database, "CREATE EXTENSION pg_stat_statements").await?;
         cluster.store.ensure_partitions(today(), 3).await?;
-        let client = client(&cluster.temporal_address()?).await?;
+        let client = temporal::connect(&cluster.temporal_address()?).await?;
         let (repository, script) = (Repository::new()?, script_of(files, None));
         let project =
             cluster.add_project(1, "greeter", repository, &script, |config| config).await?;
@@ -146,17 +145,6 @@ pub(crate) fn pid(process: &TammaProcess) -> Result<u32> {
 pub(crate) fn id(number: u64) -> TaskId {
     let first = u128::from(number) << 80;
     TaskId(Uuid::from_u128(0x0192_a000_0000_7000_8000_0000_0000_0000 | first))
-}
-
-/// Connects to Temporal.
-pub(crate) async fn client(address: &str) -> Result<Client> {
-    let url: Url = format!("http://{address}").parse()?;
-    let options = ConnectionOptions::new(url)
-        .identity(format!("bench-{}", std::process::id()))
-        .connect_timeout(Duration::from_secs(10))
-        .build();
-    let connection = Connection::connect(options).await?;
-    Ok(Client::new(connection, ClientOptions::new("default").build())?)
 }
 
 /// Returns the script of an agent that responds at once and reports its cost, so that nothing waits for

@@ -17,7 +17,6 @@ use temporalio_sdk::{Runtime, Worker, WorkerOptions};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::bare::{self, BareWorkflow, NoopActivities};
-use super::cluster;
 use super::stubs::StubActivities;
 
 /// Number of agent slots, as in Tamma.
@@ -65,7 +64,7 @@ pub(crate) async fn run_role(
     database: &str,
     folder: &Path,
 ) -> Result<()> {
-    let client = cluster::client(temporal).await?;
+    let client = tamma_testkit::temporal::connect(temporal).await?;
     let stopped = async {
         signal(SignalKind::terminate())?.recv().await;
         Ok(())
