@@ -84,7 +84,8 @@ enum Command {
     /// Approve a plan
     ///
     /// In a terminal, shows the plan and asks for confirmation. In a script, pass --plan with the hash of
-    /// the plan you reviewed. The approval is refused if the plan, its base commit or the rules have changed.
+    /// the plan you reviewed. The approval is refused if the plan, its base commit, the rules or the prompts
+    /// have changed.
     Approve(actions::ApproveArgs),
     /// Reject a plan
     Reject(actions::RejectArgs),

@@ -23,6 +23,7 @@ pub mod operator;
 pub mod pipeline;
 pub mod plan;
 pub mod prices;
+pub mod redaction;
 pub mod report;
 pub mod review;
 pub mod risk;

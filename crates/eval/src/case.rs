@@ -54,6 +54,9 @@ pub struct StartedCase {
     pub project_id: Uuid,
     /// Time of the first start.
     pub started_at: Timestamp,
+    /// Report of the agent that the task contradicts itself. It ends the case.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dispute: Option<String>,
 }
 
 /// Result of a case in one word.
@@ -329,6 +332,7 @@ pub(crate) mod tests {
             task_id: case.task_id,
             project_id: Uuid::nil(),
             started_at: case.started_at,
+            dispute: None,
         };
         output.save_started(&case.key, &started).expect("saved");
         assert_eq!(output.results().expect("read"), []);

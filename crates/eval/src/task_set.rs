@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
+use regex::{Regex, RegexBuilder};
 use serde::{Deserialize, Serialize};
 use strum::Display;
 use tamma_core::plan::FileAction;
@@ -40,6 +41,10 @@ pub struct EvalTask {
     /// Reply to the agent's question, if one is expected.
     #[serde(default)]
     pub answer: Option<String>,
+    /// Regular expression for questions that report the contradiction, if one is expected. Case does
+    /// not matter.
+    #[serde(default)]
+    pub contradiction: Option<String>,
     /// Submissions of the agent `oracle`.
     pub oracle: OracleNotes,
 }
@@ -51,7 +56,8 @@ pub struct EvalTask {
 pub enum ExpectedOutcome {
     /// A change that passes the hidden tests.
     Delivered,
-    /// No change, but a report that the task contradicts itself: `plan_wrong` or a question.
+    /// No change, but a report that the task contradicts itself: the result `plan_wrong`, or a
+    /// question that matches `contradiction`.
     PlanWrong,
     /// A question first, and then a change that follows the answer.
     Question,
@@ -178,7 +184,21 @@ impl TaskFiles {
         if (task.task.expected == ExpectedOutcome::Question) != task.task.answer.is_some() {
             return Err(fault("`answer` belongs to a task with an expected question".to_owned()));
         }
+        if (task.task.expected == ExpectedOutcome::PlanWrong) != task.task.contradiction.is_some() {
+            let reason = "`contradiction` belongs to a task whose plan is wrong";
+            return Err(fault(reason.to_owned()));
+        }
+        if let Some(pattern) = &task.task.contradiction {
+            contradiction_regex(pattern)
+                .map_err(|error| fault(format!("`contradiction`: {error}")))?;
+        }
         Ok(task)
+    }
+
+    /// Returns `true` if a question reports that the task contradicts itself.
+    pub fn is_contradiction(&self, question: &str) -> bool {
+        let regex = self.task.contradiction.as_deref().map(contradiction_regex);
+        regex.and_then(Result::ok).is_some_and(|regex| regex.is_match(question))
     }
 
     fn below<'a>(&'a self, folder: &'a str) -> impl Iterator<Item = (&'a str, &'a [u8])> + 'a {
@@ -295,6 +315,10 @@ fn read_folder(
     Ok(())
 }
 
+fn contradiction_regex(pattern: &str) -> Result<Regex, regex::Error> {
+    RegexBuilder::new(pattern).case_insensitive(true).dot_matches_new_line(true).build()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -313,6 +337,17 @@ mod tests {
         let expected = |outcome| set.tasks.iter().filter(|it| it.task.expected == outcome).count();
         assert_eq!(expected(ExpectedOutcome::PlanWrong), 1);
         assert_eq!(expected(ExpectedOutcome::Question), 1);
+    }
+
+    #[test]
+    fn only_a_question_about_the_contradiction_reports_it() {
+        let set = TaskSet::open("starter").expect("valid tasks");
+        let task = set.task("contradictory-criteria").expect("there");
+        assert!(task.is_contradiction(task.task.oracle.says.as_deref().expect("a text")));
+        assert!(task.is_contradiction("C1 says 3 calls in all,\nC2 says 4. Which one?"));
+        assert!(!task.is_contradiction("Should I add a delay between the three calls?"));
+        let other = set.task("ambiguous-request").expect("there");
+        assert!(!other.is_contradiction("The criteria contradict each other."));
     }
 
     #[test]

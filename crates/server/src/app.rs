@@ -39,9 +39,6 @@ use crate::server::RepositoryInspector;
 /// Time limit for a request to Temporal.
 const TEMPORAL_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Minimum length of a secret to redact. Shorter values occur in too many harmless texts.
-const MIN_SECRET_LENGTH: usize = 8;
-
 /// Dependencies of the use cases. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct App {
@@ -62,9 +59,8 @@ impl App {
         let secret = |name: &str| {
             ["KEY", "TOKEN", "SECRET", "PASSWORD"].iter().any(|end| name.ends_with(end))
         };
-        let secrets = self.environment.iter().filter(move |(name, value)| {
-            secret(&name.to_ascii_uppercase()) && value.len() >= MIN_SECRET_LENGTH
-        });
+        let variables = self.environment.iter();
+        let secrets = variables.filter(move |(name, _)| secret(&name.to_ascii_uppercase()));
         secrets.map(|(_, value)| value.as_str())
     }
 }

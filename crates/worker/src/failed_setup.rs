@@ -57,7 +57,7 @@ mod tests {
     #[test]
     fn failed_setup_names_the_command_the_cause_and_the_end_of_the_output() {
         let output = format!("{}\nnpm error missing: left-pad\n", "x".repeat(2_000));
-        let secrets = Redactor::new([]);
+        let secrets = Redactor::default();
         let failure = SetupFailure { cause: "exit code 1".to_owned(), output: output.clone() };
         let failed =
             FailedSetup::new(&secrets, ("npm ci", "the worktree"), failure).expect("a reason");

@@ -5,12 +5,13 @@ use clap::Command;
 use crate::style::push_fmt;
 
 /// Groups of `tamma --help`, in order. Every visible command is in exactly one of them.
-const GROUPS: [(&str, &[&str]); 5] = [
-    ("Setup", &["init", "up", "doctor", "config", "eval", "completions", "help"]),
+const GROUPS: [(&str, &[&str]); 6] = [
+    ("Setup", &["init", "up", "doctor", "config", "completions", "help"]),
     ("Tasks", &["task", "inbox", "chat", "pause", "resume", "retry", "cancel"]),
     ("Decisions", &["approve", "reject", "modify", "reply", "answer"]),
     ("Team", &["knowledge", "alert", "person"]),
     ("Servers", &["serve", "work", "migrate", "mcp", "workspace"]),
+    ("Evaluation", &["eval"]),
 ];
 
 /// Description of the `help` command, which clap adds itself.

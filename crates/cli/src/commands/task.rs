@@ -40,7 +40,7 @@ pub(super) enum Command {
     Log(log::Args),
     /// Export the history of a task, a project or all tasks as JSON lines
     Export(history::ExportArgs),
-    /// Write an archive of everything about a task, without secrets, to send if it fails
+    /// Write a redacted archive of everything about a task
     ///
     /// Contains the task, its plans, history, checks, runs with transcripts, rules, versions and the
     /// output of `tamma doctor`. Secrets are redacted; read the archive before you send it.

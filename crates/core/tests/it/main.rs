@@ -5,6 +5,7 @@
 mod formats;
 mod invariants;
 mod purity;
+mod redaction;
 mod spec;
 mod state_diagram;
 mod world;

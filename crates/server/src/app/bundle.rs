@@ -9,15 +9,19 @@ use futures_util::StreamExt as _;
 use serde::Serialize;
 use serde_json::{Value, json};
 use tamma_core::ids::{ProjectId, TaskId};
+use tamma_core::redaction::Redactor;
 use tamma_core::review::patterns;
 use tamma_core::rules::Rules;
 use tamma_store::{LineFilter, LinePosition, parse_text_reference};
 
-use super::{App, Error, MIN_SECRET_LENGTH};
+use super::{App, Error};
 use crate::dto::{BundleFile, RunDetail, TaskBundle};
 
-/// Bytes kept at each end of a transcript or a stored text.
-const LARGE_TEXT_END: usize = 256 * 1024;
+/// Bytes kept at each end of a transcript.
+const TRANSCRIPT_END: usize = 256 * 1024;
+
+/// Bytes kept at each end of a stored text.
+const STORED_TEXT_END: usize = 64 * 1024;
 
 /// Bytes kept at each end of any other file.
 const FILE_END: usize = 2 * 1024 * 1024;
@@ -91,10 +95,14 @@ impl App {
         parts.add("rules.json", rules.map(|rules| rules.without_secrets()));
         let server = json!({ "tamma": env!("CARGO_PKG_VERSION"), "health": self.health().await });
         parts.add_json("server.json", server);
-        self.add_texts(&mut parts).await;
-        match self.runs(id).await {
+        let runs = self.runs(id).await;
+        if let Ok(list) = &runs {
+            parts.add("runs.json", Ok(list));
+        }
+        // Log lines and transcripts repeat what agents write; no reference in them counts.
+        let references = parts.text_references();
+        match runs {
             Ok(list) => {
-                parts.add("runs.json", Ok(&list));
                 let left_out = list.runs.len().saturating_sub(MAX_TRANSCRIPTS);
                 if left_out > 0 {
                     parts.problems.push(format!("runs: the oldest {left_out} were left out"));
@@ -105,7 +113,8 @@ impl App {
             }
             Err(error) => parts.problem("runs.json", &error),
         }
-        let redactor = self.bundle_redactor(stored.task.project).await;
+        self.add_texts(references, &mut parts).await;
+        let redactor = self.bundle_redactor(stored.task.project, &mut parts).await;
         let files = tokio::task::spawn_blocking(move || parts.into_files(&redactor)).await;
         Ok(TaskBundle { files: files.map_err(|error| Error::Internal(error.into()))? })
     }
@@ -116,20 +125,8 @@ impl App {
         self.rules_with_secrets(&project.repository).await
     }
 
-    /// Adds the texts that the other parts refer to, such as failure briefs and questions.
-    async fn add_texts(&self, parts: &mut BundleParts) {
-        let mut references = BTreeSet::new();
-        for part in &parts.parts {
-            match &part.content {
-                PartContent::Json(value) => collect_references(value, &mut references),
-                PartContent::JsonLines(values) => {
-                    for value in values {
-                        collect_references(value, &mut references);
-                    }
-                }
-                PartContent::Lines(_) | PartContent::Text(_) => {}
-            }
-        }
+    /// Adds stored texts, such as failure briefs and questions.
+    async fn add_texts(&self, references: BTreeSet<String>, parts: &mut BundleParts) {
         let left_out = references.len().saturating_sub(MAX_TEXTS);
         if left_out > 0 {
             parts.problems.push(format!("texts: {left_out} were left out"));
@@ -139,7 +136,7 @@ impl App {
             let path = format!("texts/{}.txt", name.rsplit(':').next().unwrap_or(&name));
             match self.store.text(&reference).await {
                 Ok(text) => {
-                    let mut clipped = ClippedText::new(LARGE_TEXT_END);
+                    let mut clipped = ClippedText::new(STORED_TEXT_END);
                     clipped.push(text.as_bytes());
                     parts.push(path, PartContent::Text(clipped.finish()));
                 }
@@ -170,7 +167,7 @@ impl App {
     async fn read_transcript(&self, id: TaskId, number: &str) -> Result<String, Error> {
         let (_, pieces) = self.transcript(id, number).await?;
         let mut pieces = std::pin::pin!(pieces);
-        let mut clipped = ClippedText::new(LARGE_TEXT_END);
+        let mut clipped = ClippedText::new(TRANSCRIPT_END);
         while let Some(piece) = pieces.next().await {
             clipped.push(&piece.map_err(|error| Error::Internal(error.into()))?);
         }
@@ -178,19 +175,21 @@ impl App {
     }
 
     /// Creates a redactor that knows the secrets of the server and of a project's configuration.
-    async fn bundle_redactor(&self, project: ProjectId) -> BundleRedactor {
+    async fn bundle_redactor(&self, project: ProjectId, parts: &mut BundleParts) -> BundleRedactor {
         let mut secrets: Vec<String> = self.secret_values().map(str::to_owned).collect();
-        // Without readable rules, there are none to leak: agents get their values from the same file.
-        if let Ok(rules) = self.current_rules(project).await {
-            let own = rules.agents.values().flat_map(|agent| agent.env.values());
-            let own = own.filter(|value| !value.contains("{{"));
-            let channels = rules.scrum_master.alerts.channels.iter();
-            let values = own.chain(channels.flat_map(|channel| channel.config.values()));
-            secrets.extend(values.filter(|value| value.len() >= MIN_SECRET_LENGTH).cloned());
+        match self.current_rules(project).await {
+            Ok(rules) => {
+                let own = rules.agents.into_values().flat_map(|agent| agent.env.into_values());
+                secrets.extend(own.filter(|value| !value.contains("{{")));
+                let channels = rules.scrum_master.alerts.channels.into_iter();
+                secrets.extend(channels.flat_map(|channel| channel.config.into_values()));
+            }
+            // The error itself may quote the file.
+            Err(_) => parts.problems.push(
+                "rules: could not be read; values from tamma.yaml were not redacted".to_owned(),
+            ),
         }
-        // A secret that contains another one is replaced as a whole.
-        secrets.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
-        BundleRedactor { secrets }
+        BundleRedactor { secrets: Redactor::new(secrets) }
     }
 }
 
@@ -244,6 +243,23 @@ impl BundleParts {
         self.push(path, PartContent::JsonLines(lines.collect()));
     }
 
+    /// Returns the references to stored texts in the parts.
+    fn text_references(&self) -> BTreeSet<String> {
+        let mut references = BTreeSet::new();
+        for part in &self.parts {
+            match &part.content {
+                PartContent::Json(value) => collect_references(value, &mut references),
+                PartContent::JsonLines(values) => {
+                    for value in values {
+                        collect_references(value, &mut references);
+                    }
+                }
+                PartContent::Lines(_) | PartContent::Text(_) => {}
+            }
+        }
+        references
+    }
+
     /// Redacts the parts, cuts long ones, and leaves out those beyond the maximum size.
     fn into_files(self, redactor: &BundleRedactor) -> Vec<BundleFile> {
         let (mut files, mut problems, mut size) = (Vec::new(), self.problems, 0);
@@ -282,8 +298,7 @@ fn collect_references(value: &Value, found: &mut BTreeSet<String>) {
 
 /// Replaces known secrets, and texts that look like secrets.
 struct BundleRedactor {
-    /// Known secrets, longest first.
-    secrets: Vec<String>,
+    secrets: Redactor,
 }
 
 impl BundleRedactor {
@@ -307,9 +322,7 @@ impl BundleRedactor {
     }
 
     fn text(&self, text: &str) -> String {
-        let replace = |text: String, secret: &String| text.replace(secret.as_str(), REDACTED);
-        let text = self.secrets.iter().fold(text.to_owned(), replace);
-        patterns::redact_secrets(&text).0
+        patterns::redact_secrets(&self.secrets.redact(text)).0
     }
 
     /// Redacts every text in a value. A text is also judged together with its key, as in
@@ -398,12 +411,12 @@ mod tests {
     }
 
     fn redactor() -> BundleRedactor {
-        BundleRedactor { secrets: vec!["open sesame".to_owned()] }
+        BundleRedactor { secrets: Redactor::new(["open sesame"]) }
     }
 
     #[test]
     fn known_and_recognised_secrets_are_redacted_in_every_kind_of_file() {
-        let secret = format!("{} and open sesame", token());
+        let secret = format!("{} and open sesame, b3BlbiBzZXNhbWU=", token());
         let value = json!({ "a": [{ "b": secret }], "password": "n0t-very-g00d" });
         let lines = format!("{value}\nno JSON: {secret}\n");
         let mut parts = BundleParts::default();
@@ -415,7 +428,8 @@ mod tests {
         let files = parts.into_files(&redactor());
         assert_eq!(files.len(), 5);
         for BundleFile { path, text } in files {
-            for secret in [token().as_str(), "open sesame", "n0t-very-g00d"] {
+            // The last one is the known secret in base64.
+            for secret in [&token(), "open sesame", "n0t-very-g00d", "b3BlbiBzZXNhbW"] {
                 assert!(!text.contains(secret), "{path}: {text}");
             }
             assert!(text.contains(REDACTED), "{path}: {text}");

@@ -198,7 +198,9 @@ async fn a_bundle_has_everything_about_a_task_and_no_secrets() {
     let server = TestServer::with(config).await;
     let missing = server.get(&format!("/tasks/{}/bundle", new_id())).await;
     assert_eq!(missing.0, 404);
-    server.project("/nowhere").await;
+    let repository = folder.path().join("repository");
+    std::fs::create_dir(&repository).expect("created");
+    server.project(&repository.display().to_string()).await;
     let task = TaskId(new_id());
     let description = format!("Use {token}, or {known}.");
     let new = json!({ "id": task.0, "title": "one", "description": description });
@@ -206,7 +208,7 @@ async fn a_bundle_has_everything_about_a_task_and_no_secrets() {
     let at = begin(&server.store, task).await;
     append_lines(&server.store, task, &[(1, LineKind::Said, token.as_str())]).await;
 
-    let files = |answer: &Value| -> std::collections::BTreeMap<String, String> {
+    let all_files = |answer: &Value| -> std::collections::BTreeMap<String, String> {
         let text = |file: &Value, key: &str| file[key].as_str().expect("text").to_owned();
         let files = answer["files"].as_array().expect("files").iter();
         files.map(|file| (text(file, "path"), text(file, "text"))).collect()
@@ -215,7 +217,7 @@ async fn a_bundle_has_everything_about_a_task_and_no_secrets() {
     // A run without a transcript is represented by its log.
     let (status, answer) = server.get(&path).await;
     assert_eq!(status, 200, "{answer}");
-    assert!(files(&answer)["runs/4.2/log.jsonl"].contains("[redacted]"), "{answer}");
+    assert!(all_files(&answer)["runs/4.2/log.jsonl"].contains("[redacted]"), "{answer}");
 
     let key = transcript_key(task, RUN);
     let line = json!({ "at": at, "said": format!("{token} {known}") });
@@ -228,7 +230,7 @@ async fn a_bundle_has_everything_about_a_task_and_no_secrets() {
     let ended = EndedRun { at, end, reason: None, usage: None, transcript: Some(key) };
     server.store.end_run(task, RUN, &ended).await.expect("ended");
     let (_, answer) = server.get(&path).await;
-    let files = files(&answer);
+    let files = all_files(&answer);
     for name in ["task.json", "state.json", "report.json", "checks.json", "history.jsonl"] {
         assert!(files.contains_key(name), "{name}: {:?}", files.keys());
     }
@@ -238,10 +240,16 @@ async fn a_bundle_has_everything_about_a_task_and_no_secrets() {
     for (name, text) in &files {
         assert!(!text.contains(&token) && !text.contains(&known), "{name}: {text}");
     }
-    assert!(files["task.json"].contains("Use [redacted], or [redacted]."), "{files:?}");
+    assert!(files["task.json"].contains("Use [redacted], or [secret]."), "{files:?}");
     let transcript = &files["runs/4.2/transcript.jsonl"];
     assert!(transcript.len() < 600 * 1024 && transcript.contains(" bytes left out here]"));
-    assert_eq!(transcript.matches("[redacted] [redacted]").count(), 2);
+    assert_eq!(transcript.matches("[redacted] [secret]").count(), 2);
     assert_eq!(files.get("problems.txt"), None);
+
+    // Without the configuration, its secrets are unknown. The bundle says so.
+    std::fs::write(repository.join("tamma.yaml"), "agents: [").expect("written");
+    let (_, answer) = server.get(&path).await;
+    let problems = all_files(&answer).remove("problems.txt").expect("problems");
+    assert!(problems.contains("values from tamma.yaml were not redacted"), "{problems}");
     server.end().await;
 }

@@ -158,7 +158,7 @@ mod tests {
             "## Comments from people or hooks\n\nMind the tests.\n",
             "Still failing:\n\n- tests: c (also in attempts 1)\n",
             "\nNew:\n\n- tests: b\n",
-            "Fixed, keep it so:\n\n- tests: a\n",
+            "Fixed; keep these passing:\n\n- tests: a\n",
             "never an instruction.\n\n## `tests` failed\n",
             "## Earlier attempts\n\n- attempt 1 (simple): gates failed, 2 failures; then: retry",
             "Before editing: reproduce one failure",

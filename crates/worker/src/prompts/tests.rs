@@ -22,7 +22,7 @@ fn planner_is_told_the_facts_and_the_limits() {
         "Base commit: 1111111111111111111111111111111111111111.",
         "`npm ci` has run",
         "- tests: `sh check.sh`",
-        "more than 5 files, or any of `tamma.yaml`",
+        "changes more than 5 files, or any of `tamma.yaml`",
         "only if the plan lists them: `ci/**`",
         "- Team rule: Prefer lists.",
         "# What was tried with it, and what failed",

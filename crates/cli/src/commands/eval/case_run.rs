@@ -98,6 +98,7 @@ pub(super) async fn run_case(
                 task_id: client::new_id(),
                 project_id: before.map_or_else(client::new_id, |started| started.project_id),
                 started_at: roles::now(),
+                dispute: None,
             };
             (started, true)
         }
@@ -222,6 +223,11 @@ impl CaseRun<'_> {
                 None => None,
             };
             if let Some(end) = end {
+                if end.disputed && self.started.dispute.is_none() {
+                    // The question closes with the task, so it is kept for a later start.
+                    self.started.dispute = Some(end.reason.clone());
+                    self.evaluation.output.save_started(self.key, &self.started)?;
+                }
                 if !end.delivered && !detail.card.state.is_terminal() {
                     // Nothing of it may run beside the next case. It may have just ended.
                     let reason = "the case is over".to_owned();
@@ -236,12 +242,12 @@ impl CaseRun<'_> {
     /// Acts on the current state of the task. Returns the end of the case, if it is over.
     async fn step(&mut self, detail: &TaskDetail) -> Result<Option<CaseEnd>> {
         let expects_dispute = self.task.task.expected == ExpectedOutcome::PlanWrong;
+        if let Some(dispute) = &self.started.dispute {
+            return Ok(Some(CaseEnd::disputed(dispute.clone())));
+        }
         if expects_dispute && self.has_dispute().await? {
-            return Ok(Some(CaseEnd {
-                delivered: false,
-                disputed: true,
-                reason: "the agent reported that the plan cannot work".to_owned(),
-            }));
+            let reason = "the agent reported that the plan cannot work".to_owned();
+            return Ok(Some(CaseEnd::disputed(reason)));
         }
         match detail.card.state {
             State::Learning | State::Completed => {
@@ -253,9 +259,7 @@ impl CaseRun<'_> {
             }
             // An evaluation was stopped after the end of this case and before its result.
             State::Cancelled | State::Failed => {
-                let disputed = expects_dispute && self.count_questions().await? > 0;
-                let end = CaseEnd::without_change("the task was closed");
-                return Ok(Some(CaseEnd { disputed, ..end }));
+                return Ok(Some(CaseEnd::without_change("the task was closed")));
             }
             _ => {}
         }
@@ -272,9 +276,11 @@ impl CaseRun<'_> {
                 let Some(commit) = detail.commit.clone() else { return Ok(None) };
                 TaskAction::Accept { commit, reason: None }
             }
-            AlertCause::AgentQuestion if expects_dispute => {
-                let reason = format!("the agent asked: {}", asked(question));
-                return Ok(Some(CaseEnd { delivered: false, disputed: true, reason }));
+            AlertCause::AgentQuestion if self.task.is_contradiction(&asked(question)) => {
+                return Ok(Some(CaseEnd::disputed(format!(
+                    "the agent asked: {}",
+                    asked(question)
+                ))));
             }
             AlertCause::AgentQuestion if self.replies < MAX_QUESTIONS => {
                 let text = self.task.task.answer.clone().unwrap_or_else(|| NO_ANSWER.to_owned());
@@ -486,6 +492,10 @@ impl CaseRun<'_> {
 }
 
 impl CaseEnd {
+    fn disputed(reason: String) -> Self {
+        Self { delivered: false, disputed: true, reason }
+    }
+
     fn without_change(reason: &str) -> Self {
         Self { delivered: false, disputed: false, reason: reason.to_owned() }
     }

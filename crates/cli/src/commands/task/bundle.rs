@@ -1,4 +1,4 @@
-//! `tamma task bundle`: archive of everything about a task, to send to somebody who can help.
+//! `tamma task bundle`: redacted archive of everything about a task, to send to somebody who can help.
 //!
 //! The server collects and redacts what it knows about the task. This command adds what only this
 //! machine knows, redacts the values of its own environment, and writes the archive.
@@ -177,15 +177,34 @@ fn readme(task: Uuid, now: DateTime<Utc>, files: &[BundleFile]) -> BundleFile {
     BundleFile { path: "README.txt".to_owned(), text }
 }
 
-/// Writes the archive, readable only by its owner, and returns its size in bytes.
+/// Writes the archive, readable only by its owner, and returns its size in bytes. An existing file
+/// is replaced once the archive is complete.
 fn write_archive(
     path: &Path,
     folder: &str,
     files: &[BundleFile],
     now: DateTime<Utc>,
 ) -> Result<u64> {
-    let file: File =
-        OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
+    let name = path.file_name().context("the path names no file")?;
+    let partial = path.with_file_name(format!(".{}.{}", name.display(), client::new_id()));
+    let written = write_new_archive(&partial, folder, files, now).and_then(|size| {
+        std::fs::rename(&partial, path)?;
+        Ok(size)
+    });
+    if written.is_err() {
+        // It may not exist; the first error is the one to report.
+        drop(std::fs::remove_file(&partial));
+    }
+    written
+}
+
+fn write_new_archive(
+    path: &Path,
+    folder: &str,
+    files: &[BundleFile],
+    now: DateTime<Utc>,
+) -> Result<u64> {
+    let file: File = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
     let mut archive = tar::Builder::new(GzEncoder::new(file, Compression::default()));
     for BundleFile { path, text } in files {
         let mut header = tar::Header::new_gnu();
@@ -196,12 +215,15 @@ fn write_archive(
         archive.append_data(&mut header, format!("{folder}/{path}"), text.as_bytes())?;
     }
     let file = archive.into_inner()?.finish()?;
+    file.sync_all()?;
     Ok(file.metadata()?.len())
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs::Permissions;
     use std::io::Read as _;
+    use std::os::unix::fs::PermissionsExt as _;
 
     use flate2::read::GzDecoder;
 
@@ -229,8 +251,27 @@ mod tests {
         let expected = [("task/README.txt", "hello"), ("task/runs/4.1/transcript.jsonl", "{}\n")];
         let expected = expected.map(|(path, text)| (path.to_owned(), text.to_owned()));
         assert_eq!(read.collect::<Vec<_>>(), expected);
-        // A server cannot make the archive write elsewhere.
+        // A server cannot make the archive write elsewhere. A failure keeps the old archive.
         assert!(write_archive(&path, "task", &[file("../x", "")], now).is_err());
+        assert_eq!(path.metadata().expect("file").len(), size);
+        assert_eq!(folder.path().read_dir().expect("folder").count(), 1);
+    }
+
+    #[test]
+    fn an_archive_is_private_even_if_it_replaces_a_public_file_or_a_link() {
+        let folder = tempfile::tempdir().expect("folder");
+        let (path, other) = (folder.path().join("bundle.tar.gz"), folder.path().join("other"));
+        std::fs::write(&other, "mine").expect("written");
+        std::os::unix::fs::symlink(&other, &path).expect("linked");
+        let now = "2026-11-16T10:20:30Z".parse().expect("a time");
+        for _ in 0..2 {
+            write_archive(&path, "task", &[file("README.txt", "hello")], now).expect("written");
+            let metadata = path.symlink_metadata().expect("file");
+            assert!(metadata.is_file(), "not a link");
+            assert_eq!(metadata.permissions().mode() & 0o777, 0o600);
+            std::fs::set_permissions(&path, Permissions::from_mode(0o644)).expect("changed");
+        }
+        assert_eq!(std::fs::read_to_string(&other).expect("read"), "mine");
     }
 
     #[test]

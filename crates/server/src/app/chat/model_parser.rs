@@ -6,6 +6,7 @@ use tamma_chat::{ChatContext, Interpretation};
 use tamma_connect::model::ChatReader;
 use tamma_core::ids::ProjectId;
 use tamma_core::knowledge::EntryScope;
+use tamma_core::redaction::Redactor;
 
 use super::ChatSubjects;
 use crate::app::{App, Error};
@@ -92,7 +93,7 @@ impl App {
 
     /// Redacts the values of environment variables whose names mark them as secrets.
     fn redact_secrets(&self, text: &str) -> String {
-        self.secret_values().fold(text.to_owned(), |text, value| text.replace(value, "[redacted]"))
+        Redactor::new(self.secret_values()).redact(text).into_owned()
     }
 }
 
