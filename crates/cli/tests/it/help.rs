@@ -24,7 +24,6 @@ fn commands_are_listed_in_groups() {
       up           Start Tamma on this machine
       doctor       Check that this machine is ready
       config       Check, show and describe the configuration
-      eval         Measure an agent on a set of tasks
       completions  Generate a shell completion script
       help         Print help for a command
 
@@ -56,6 +55,9 @@ fn commands_are_listed_in_groups() {
       mcp          Run Tamma as an MCP server
       workspace    List and reclaim disk space used by tasks
 
+    Evaluation:
+      eval         Measure an agent on a set of tasks
+
     Options:
       -h, --help     Print help
       -V, --version  Print version
@@ -70,8 +72,8 @@ fn details_precede_the_arguments() {
     Approve a plan
 
     In a terminal, shows the plan and asks for confirmation. In a script, pass --plan with the hash of
-    the plan you reviewed. The approval is refused if the plan, its base commit or the rules have
-    changed.
+    the plan you reviewed. The approval is refused if the plan, its base commit, the rules or the
+    prompts have changed.
 
     Usage: tamma approve [OPTIONS] <TASK>
 

@@ -184,7 +184,7 @@ impl LineBuilder {
                 let effect = match ruling.effect {
                     PermissionEffect::Allow => "allowed",
                     PermissionEffect::Ask => "needs a person's decision",
-                    PermissionEffect::Deny => "refused",
+                    PermissionEffect::Deny => "denied",
                 };
                 let subject = ask.command.as_deref().unwrap_or(&ask.title);
                 let text = format!("{subject}: {effect} ({})", ruling.reason);

@@ -148,7 +148,7 @@ fn permission_requests_are_shown_with_their_decision() {
         reason: "this run may only look".to_owned(),
     };
     builder.observe(at(0), Observation::Update(AgentUpdate::PermissionDecided(ask, ruling)));
-    let text = "git push: refused (this run may only look)";
+    let text = "git push: denied (this run may only look)";
     assert_eq!(take_lines(&mut builder), [(LineKind::Asked, text.to_owned())]);
 }
 
