@@ -68,9 +68,9 @@ enum Command {
     Doctor(doctor::Args),
     /// Measure an agent on a set of tasks
     ///
-    /// Runs each task in its own copy of a small repository and counts the changes that pass hidden
-    /// tests. Announces the cost first. Started again, it continues where it stopped. The results are in
-    /// the output folder: results.json and report.html.
+    /// Runs each task in its own small repository and counts the changes that pass hidden tests. Prints
+    /// the estimated cost and asks before it starts. To continue after an interruption, run the same
+    /// command again. Writes results.json and report.html to the output folder.
     Eval(eval::EvalArgs),
     /// Generate a shell completion script
     ///

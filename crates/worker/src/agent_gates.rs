@@ -211,7 +211,7 @@ impl SharedGateRuns {
                 let done: Vec<_> = finished.iter().map(String::as_str).collect();
                 let done = if done.is_empty() { "none yet".to_owned() } else { done.join(", ") };
                 Ok(format!(
-                    "running. Done so far: {done}; of: {}. Call `result` again.",
+                    "running. Finished: {done}; all gates: {}. Call `result` again.",
                     names.join(", ")
                 ))
             }

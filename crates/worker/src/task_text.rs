@@ -69,10 +69,10 @@ fn write_text(
         let _ = write!(text, "\n# {heading}\n\n```json\n{plan}\n```\n");
     }
     if let Some(note) = note {
-        let _ = write!(text, "\n# Heed this\n\n{}\n", note.trim());
+        let _ = write!(text, "\n# Take this into account\n\n{}\n", note.trim());
     }
     if let Some(brief) = run.brief {
-        let _ = write!(text, "\n# Brief after the last failure\n\n{}\n", brief.trim());
+        let _ = write!(text, "\n# What failed before\n\n{}\n", brief.trim());
     }
     let risk = ctx.task_loop.risk_level().unwrap_or_default();
     text.push_str("\n# Gates\n\n");
@@ -89,16 +89,16 @@ fn write_text(
     if let Ok(base) = ctx.base() {
         let _ = writeln!(text, "- Base commit: {base}; your change so far: `git diff {base}`");
     }
-    let _ = writeln!(text, "- Time of this run: {} s", run.seconds);
+    let _ = writeln!(text, "- Time limit of this run: {} s", run.seconds);
     if let Some(usd) = run.allowance.usd {
-        let _ = writeln!(text, "- Cost of this run: at most {usd}");
+        let _ = writeln!(text, "- Cost limit of this run: {usd}");
     }
     if let Some(tokens) = run.allowance.tokens {
-        let _ = writeln!(text, "- Tokens of this run: at most {tokens}");
+        let _ = writeln!(text, "- Token limit of this run: {tokens}");
     }
-    let changes = if run.mode.is_read_only() { "no file" } else { "files below the folder only" };
-    let _ = writeln!(text, "- Changes: {changes}; never: {}", run.protected.join(", "));
-    let _ = writeln!(text, "- Commands that are denied: {}", run.denied.join(", "));
+    let changes = if run.mode.is_read_only() { "nothing" } else { "files in your working folder" };
+    let _ = writeln!(text, "- You may change: {changes}; never: {}", run.protected.join(", "));
+    let _ = writeln!(text, "- Denied commands: {}", run.denied.join(", "));
     if !run.answers.trim().is_empty() {
         let _ = write!(text, "\n{}\n", run.answers.trim());
     }

@@ -36,13 +36,13 @@ fn alternative(mode: RunMode, request: &PermissionRequest, reason: &str) -> &'st
         return plan_mode_alternative(mode);
     }
     if reason.ends_with("is outside the worktree") {
-        return "use a path below your working folder, or below /tmp for files of your own";
+        return "use a path below your working folder, or below `$TMPDIR` for temporary files";
     }
     match request.kind {
         PermissionKind::Command if mode.is_read_only() => {
-            "look with your read and search tools, or with `ls`, `cat`, `head`, `tail`, `wc`, \
-             `grep`, `git status`, `git log` or `git ls-files`; what you cannot run, say so in \
-             your submission"
+            "use your read and search tools, or `ls`, `cat`, `head`, `tail`, `wc`, `grep`, \
+             `git status`, `git log` or `git ls-files`; say in your submission what you could \
+             not run"
         }
         PermissionKind::Command => command_alternative(command_line(request), reason),
         PermissionKind::Write if mode.is_read_only() => match mode {
@@ -147,7 +147,7 @@ mod tests {
         let text = implement(&write("tamma.yaml"), "only people can change tamma.yaml");
         assert!(text.contains("Instead: leave tamma.yaml as it is"), "{text}");
         let text = implement(&write("/etc/x"), "`/etc/x` is outside the worktree");
-        assert!(text.contains("below your working folder, or below /tmp"), "{text}");
+        assert!(text.contains("below your working folder, or below `$TMPDIR`"), "{text}");
         let text = implement(&command("$X"), "cannot determine the commands: a variable");
         assert!(text.contains("write the command out"), "{text}");
         let text = denial_text(RunMode::Plan, &write("a.rs"), "no rule allows it");

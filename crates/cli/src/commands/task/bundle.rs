@@ -45,12 +45,12 @@ const DESCRIPTIONS: [(&str, &str); 14] = [
     ("checks.json", "gate results and reviews of each commit"),
     ("jobs.json", "results of the last jobs"),
     ("history.jsonl", "history, one entry per line"),
-    ("rules.json", "rules of the task, without secrets"),
-    ("texts/", "texts that the others refer to, such as failure briefs and questions"),
+    ("rules.json", "rules of the task"),
+    ("texts/", "texts that the other files refer to, such as failure briefs and questions"),
     ("runs", "agent runs, with their transcripts"),
     ("server.json", "version and health of the server"),
     ("machine.json", "version of this program, agents on this machine, output of tamma doctor"),
-    ("problems.txt", "parts that could not be read"),
+    ("problems.txt", "parts that are missing or may not be fully redacted"),
 ];
 
 #[derive(Debug, clap::Args)]
@@ -162,10 +162,10 @@ fn redact(files: &mut [BundleFile]) {
 fn readme(task: Uuid, now: DateTime<Utc>, files: &[BundleFile]) -> BundleFile {
     let mut text = format!(
         "Everything that Tamma knows about task {task}\nCreated by `tamma task bundle` on {}.\n\n\
-         Redacted: secrets of the configuration and of the environment of the server and of this\n\
-         machine, and texts in the form of well-known secrets, are replaced with [redacted] or\n\
-         [secret]. Not redacted: code, paths, names, and secrets in a form that Tamma does not know.\n\
-         Read the files before you send them to somebody.\n\n\
+         Redacted: known secrets from the configuration and from the environments of the server and of\n\
+         this machine, and texts that look like secrets. [secret] or [redacted] replaces them.\n\
+         Not redacted: code, paths, names, and secrets that Tamma does not recognise.\n\
+         Read the files before you send them to anyone.\n\n\
          Long files are cut in the middle; a note says how many bytes were left out.\n\nContents:\n",
         now.format("%Y-%m-%d %H:%M UTC")
     );
