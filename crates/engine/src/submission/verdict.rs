@@ -45,7 +45,7 @@ struct CriterionEntry {
     /// Line in that file, from 1.
     #[serde(default)]
     line: Option<u32>,
-    /// Passed test that shows it, by its name in the list of gates.
+    /// Passed test that shows it, by its name in the list of passed tests.
     #[serde(default)]
     test: Option<String>,
 }
