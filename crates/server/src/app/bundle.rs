@@ -429,7 +429,7 @@ mod tests {
         assert_eq!(files.len(), 5);
         for BundleFile { path, text } in files {
             // The last one is the known secret in base64.
-            for secret in [&token(), "open sesame", "n0t-very-g00d", "b3BlbiBzZXNhbW"] {
+            for secret in [token().as_str(), "open sesame", "n0t-very-g00d", "b3BlbiBzZXNhbW"] {
                 assert!(!text.contains(secret), "{path}: {text}");
             }
             assert!(text.contains(REDACTED), "{path}: {text}");
