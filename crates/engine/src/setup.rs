@@ -78,6 +78,8 @@ pub enum SetupOutcome {
 pub struct SetupFailure {
     /// Observed cause, such as `exit code 1`.
     pub cause: String,
+    /// Exit code, if the command ended by itself.
+    pub exit_code: Option<i32>,
     /// End of its output.
     pub output: String,
 }
@@ -169,7 +171,7 @@ impl SetupCommand {
             Ok(captured) => captured,
             Err(error @ process::Error::Start { .. }) => {
                 let (cause, output) = (error.to_string(), String::new());
-                return Ok(SetupOutcome::Failed(SetupFailure { cause, output }));
+                return Ok(SetupOutcome::Failed(SetupFailure { cause, exit_code: None, output }));
             }
             Err(error) => return Err(error.into()),
         };
@@ -192,7 +194,8 @@ impl SetupCommand {
             Some(Some(code)) => format!("exit code {code}"),
             Some(None) => "killed by a signal".to_owned(),
         };
-        Ok(SetupOutcome::Failed(SetupFailure { cause, output }))
+        let exit_code = status.and_then(|status| status.code());
+        Ok(SetupOutcome::Failed(SetupFailure { cause, exit_code, output }))
     }
 
     /// Returns a hash of the command and of the content of all lock files.

@@ -189,17 +189,25 @@ impl Worktree {
         records: &ProcessRecords,
         cancel: &CancellationToken,
     ) -> Result<SetupOutcome, setup::Error> {
+        if self.is_set_up(setup).await? {
+            return Ok(SetupOutcome::UpToDate);
+        }
         let (git_dir, index) = (self.git_dir(), self.git_dir().join(SETUP_INDEX));
         let (git, path) = (&self.mirror.git, self.path.as_path());
         let place = SetupPlace { git, path, git_dir: &git_dir, index: &index };
-        if !setup.is_needed(&place).await? {
-            return Ok(SetupOutcome::UpToDate);
-        }
         {
             let _lock = self.lock().await?;
             self.snapshot_through(SETUP_INDEX, self.head().await?, SnapshotMode::AllFiles).await?;
         }
         setup.run(&place, which, records, cancel).await
+    }
+
+    /// Returns `true` if the worktree is prepared for its lock files.
+    pub async fn is_set_up(&self, setup: &SetupCommand) -> Result<bool, setup::Error> {
+        let (git_dir, index) = (self.git_dir(), self.git_dir().join(SETUP_INDEX));
+        let (git, path) = (&self.mirror.git, self.path.as_path());
+        let place = SetupPlace { git, path, git_dir: &git_dir, index: &index };
+        Ok(!setup.is_needed(&place).await?)
     }
 
     /// Opens the private git directory of an agent, at the commit of the branch.

@@ -156,6 +156,13 @@ pub enum AgentStep {
         #[serde(default)]
         args: Value,
     },
+    /// Calls a tool of the session's MCP server several times at once and reports the results.
+    ToolsTogether {
+        /// Name of the tool.
+        name: String,
+        /// Arguments of each call.
+        calls: Vec<Value>,
+    },
     /// Calls the model at [`URL_VARIABLE`] with the key in [`TOKEN_VARIABLE`] and reports the
     /// status.
     Model,

@@ -238,11 +238,12 @@ impl SharedGateRuns {
             selected.partition(|(_, rules)| rules.applies_to(changed()));
         let skipped: Vec<_> =
             skipped.iter().map(|(name, rules)| skipped_gate(name, rules)).collect();
-        let runner = GateRunner::new(services, ctx, (project, mirror), (commit, gates), planned)?;
+        let change = (&touched, planned);
+        let runner = GateRunner::new(services, ctx, (project, mirror), (commit, gates), change)?;
         let note = move |name: &str| {
             finished.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned());
         };
-        let mut ran = runner.with_progress(Arc::new(note)).run(&touched).await?;
+        let mut ran = runner.with_progress(Arc::new(note)).run().await?;
         ran.extend(skipped);
         Ok(ran)
     }

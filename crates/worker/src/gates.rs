@@ -29,7 +29,7 @@ use crate::job_context::JobContext;
 use crate::project_context::ProjectContext;
 use crate::retry::retry_until_stopped;
 use crate::services::Services;
-use crate::setup::{CommandPlace, set_up_checkout, test_secrets};
+use crate::setup::{CommandPlace, CommitToSetUp, TestVariables, set_up_checkout, test_secrets};
 
 /// Maximum length of a gate's stored output, in bytes.
 const MAX_OUTPUT_BYTES: usize = 16 * 1024;
@@ -51,6 +51,8 @@ pub(crate) struct GateRunner<'a> {
     gates: Vec<(&'a str, &'a GateRules)>,
     commit: CommitId,
     base: CommitId,
+    /// Files that the change touches.
+    touched: &'a BTreeMap<String, FileAction>,
     /// Tests that the plan declares as changing.
     planned_tests: Vec<String>,
     sandbox: sandbox::SandboxKind,
@@ -94,7 +96,7 @@ impl<'a> GateRunner<'a> {
         ctx: &'a JobContext,
         (project, mirror): (&'a ProjectContext, Mirror),
         (commit, gates): (CommitId, Vec<(&'a str, &'a GateRules)>),
-        planned: Vec<String>,
+        (touched, planned): (&'a BTreeMap<String, FileAction>, Vec<String>),
     ) -> Result<Self, Error> {
         let sandbox = sandbox::choose(project.rules.engines.sandbox)
             .map_err(|error| Error::Configuration(error.to_string()))?;
@@ -111,6 +113,7 @@ impl<'a> GateRunner<'a> {
             gates,
             commit,
             base,
+            touched,
             planned_tests: planned,
             sandbox,
             deadline: Mutex::new(until),
@@ -124,15 +127,20 @@ impl<'a> GateRunner<'a> {
         self
     }
 
-    /// Runs all gates and judges their results.
-    pub(crate) async fn run(
-        &self,
-        touched: &BTreeMap<String, FileAction>,
-    ) -> Result<Vec<GateRecord>, Error> {
+    /// Runs all gates and judges their results. If the setup fails because of the change, the
+    /// result is one failed gate.
+    pub(crate) async fn run(&self) -> Result<Vec<GateRecord>, Error> {
         let checkout =
             self.checkout(GateCheckout::for_task(&self.mirror, self.ctx.task.id)).await?;
-        let first =
-            self.run_gates(&checkout, &CheckoutFiles::Commit(self.commit), |_, _| true).await?;
+        let started = Instant::now();
+        let files = CheckoutFiles::Commit(self.commit);
+        let first = match self.run_gates(&checkout, &files, |_, _| true).await {
+            Err(Error::Setup(failed)) if failed.is_repairable => {
+                self.set_up_base().await?;
+                return Ok(vec![failed.into_gate_record(elapsed_millis(started))]);
+            }
+            first => first?,
+        };
         // Existing tests must still exist, so test reports are always compared.
         let needs = |name: &&str, rules: &GateRules| {
             first[*name].is_failed() || rules.report == Some(ReportFormat::Junit)
@@ -174,7 +182,7 @@ impl<'a> GateRunner<'a> {
             .filter(|((_, rules), ran)| rules.kind == GateKind::Tests && !ran.verdict.is_blocking())
             .map(|((name, _), _)| *name)
             .collect();
-        let old = self.old_tests(touched);
+        let old = self.old_tests();
         if !old.is_empty() && !passing.is_empty() {
             let passing = passing.into_iter().map(|name| (name, &first[name].run.result)).collect();
             ran.extend(self.with_old_tests(&checkout, &old, &passing, &mut baselines).await?);
@@ -183,8 +191,8 @@ impl<'a> GateRunner<'a> {
     }
 
     /// Returns existing test files that the change modifies and the plan does not declare.
-    fn old_tests(&self, touched: &BTreeMap<String, FileAction>) -> Vec<String> {
-        touched
+    fn old_tests(&self) -> Vec<String> {
+        self.touched
             .iter()
             .filter(|(_, action)| **action != FileAction::Create)
             .filter(|(path, _)| self.ctx.rules.review.holds_tests(path))
@@ -245,7 +253,7 @@ impl<'a> GateRunner<'a> {
             return Ok(done);
         }
         self.check_sandbox(checkout).await?;
-        self.set_up(checkout).await?;
+        self.set_up(checkout, files).await?;
         for now in [GateStage::Build, GateStage::Parallel, GateStage::Exclusive] {
             let these: Vec<_> = self
                 .gates
@@ -272,15 +280,40 @@ impl<'a> GateRunner<'a> {
         Ok(done)
     }
 
-    /// Prepares a checkout. The time does not count towards the limit of the gates.
-    async fn set_up(&self, checkout: &GateCheckout) -> Result<(), Error> {
+    /// Prepares a checkout. The time does not count towards the limit of the gates. A failure that
+    /// counts against the change must happen twice.
+    async fn set_up(
+        &self,
+        checkout: &GateCheckout,
+        files: &CheckoutFiles<'_>,
+    ) -> Result<(), Error> {
         let started = Instant::now();
         let host = (&*self.services.config, &self.services.processes);
-        set_up_checkout(host, self.ctx, self.project, checkout).await?;
+        let commit = match files {
+            CheckoutFiles::Commit(commit) => *commit,
+            CheckoutFiles::WithOldTests(_) => self.commit,
+        };
+        let has_other_locks = commit != self.base
+            && self.ctx.rules.setup.covers(self.touched.keys().map(String::as_str));
+        let target = CommitToSetUp { commit, has_other_locks };
+        let set_up = || set_up_checkout(host, self.ctx, self.project, checkout, target);
+        match set_up().await {
+            Err(Error::Setup(failed)) if failed.is_repairable => set_up().await?,
+            ended => ended?,
+        }
         if let Ok(mut deadline) = self.deadline.lock() {
             *deadline += started.elapsed();
         }
         Ok(())
+    }
+
+    /// Fails if the setup does not work on the base commit either.
+    async fn set_up_base(&self) -> Result<(), Error> {
+        let opening = GateCheckout::for_project(&self.mirror, self.ctx.project());
+        let checkout = self.checkout(opening).await?;
+        let files = CheckoutFiles::Commit(self.base);
+        self.prepare_checkout(&checkout, &files).await?;
+        self.set_up(&checkout, &files).await
     }
 
     /// Returns the time left for all gates.
@@ -339,7 +372,7 @@ impl<'a> GateRunner<'a> {
         if let Some(progress) = &self.progress {
             progress(name);
         }
-        let millis = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let millis = elapsed_millis(started);
         let cut = run.result.outcome == GateOutcome::TimedOut && left < own;
         Ok(TimedGateRun { run, millis, cut_short: cut })
     }
@@ -374,7 +407,7 @@ impl<'a> GateRunner<'a> {
             repository: checkout.repository(),
             home: checkout.home(),
         };
-        let env = place.environment(config);
+        let env = place.environment(config, TestVariables::Included);
         let sandbox = place.sandbox(config, &self.project.rules, self.sandbox, network);
         GateCommand {
             name: name.to_owned(),
@@ -531,9 +564,14 @@ fn time_limit(rules: &GateRules) -> Duration {
     Duration::from_secs(u64::from(rules.timeout_seconds))
 }
 
+fn elapsed_millis(started: Instant) -> u64 {
+    u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX)
+}
+
 fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
+
 /// Builds the record of a gate that does not apply to the change.
 pub(crate) fn skipped_gate(name: &str, rules: &GateRules) -> GateRecord {
     GateRecord {

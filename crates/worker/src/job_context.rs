@@ -86,6 +86,12 @@ impl JobContext {
         Ok(pin.base)
     }
 
+    /// Returns the commit that the job judges: the one under review, or the last one of the task.
+    /// Before the first run, there is none.
+    pub(crate) fn judged_commit(&self) -> Option<CommitId> {
+        judged_commit(&self.request.job, &self.task_loop)
+    }
+
     /// Returns where the newest work of the task is, as far as the job implies it. A job that names
     /// a commit judges that commit. Before the first run there is no work. Otherwise the repository
     /// must be asked, because an earlier attempt may have run on another host.
@@ -95,5 +101,45 @@ impl JobContext {
             _ if !self.task_loop.has_work && self.attempt == 1 => LatestWork::NoWork,
             _ => LatestWork::Unknown,
         }
+    }
+}
+
+fn judged_commit(job: &Job, task_loop: &TaskLoop) -> Option<CommitId> {
+    match job {
+        Job::Review { commit, .. } => Some(*commit),
+        _ => task_loop.commit,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tamma_core::actor::Actor;
+    use tamma_core::ids::TaskId;
+    use tamma_core::task::Priority;
+    use tamma_core::task_loop::{TaskReceived, Timestamp, begin};
+    use tamma_core::version::Edition;
+    use uuid::Uuid;
+
+    use super::*;
+
+    #[test]
+    fn a_review_judges_its_own_commit() {
+        let received = TaskReceived {
+            task: TaskId(Uuid::from_u128(1)),
+            project: ProjectId(Uuid::from_u128(2)),
+            priority: Priority::Medium,
+            at: Timestamp::UNIX_EPOCH,
+            by: Actor::Tamma,
+            submitted_plan: None,
+            edition: Edition::NEWEST,
+        };
+        let mut task_loop = begin(&received, &Rules::default()).next;
+        let commit = |digit: &str| digit.repeat(40).parse::<CommitId>().expect("a commit");
+        let council = Job::Convene { council_number: 1, seat: None, opinions: Vec::new() };
+        assert_eq!(judged_commit(&council, &task_loop), None);
+        task_loop.commit = Some(commit("2"));
+        assert_eq!(judged_commit(&council, &task_loop), Some(commit("2")));
+        let review = Job::Review { commit: commit("1"), unconfirmed: None };
+        assert_eq!(judged_commit(&review, &task_loop), Some(commit("1")));
     }
 }

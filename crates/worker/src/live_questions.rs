@@ -9,6 +9,7 @@ use std::time::Duration;
 use tamma_engine::agent_tools::{AgentQuestion, AskPerson};
 use tamma_flow::QuestionOpened;
 use tamma_store::Store;
+use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use crate::answered_questions;
@@ -36,12 +37,15 @@ pub(crate) fn ask_person(
     let run_ends = Instant::now() + Duration::from_secs(u64::from(run_seconds));
     let longest = Duration::from_secs(u64::from(wait_seconds));
     let (store, ctx) = (store.clone(), ctx.clone());
+    // A task has one open question at a time, so a second one waits for the answer to the first.
+    let turn = Arc::<Mutex<()>>::default();
     let ask: AskPerson = Arc::new(move |question: AgentQuestion| {
-        let (store, ctx) = (store.clone(), ctx.clone());
+        let (store, ctx, turn) = (store.clone(), ctx.clone(), turn.clone());
         let left = run_ends.saturating_duration_since(Instant::now()).saturating_sub(TIME_TO_END);
-        let wait = longest.min(left);
+        let until = Instant::now() + longest.min(left);
         Box::pin(async move {
-            match ask_and_wait(&store, &ctx, &question, wait).await {
+            let _turn = turn.lock().await;
+            match ask_and_wait(&store, &ctx, &question, until).await {
                 Ok(answer) => answer,
                 Err(error) => {
                     let error = &error as &dyn std::error::Error;
@@ -58,9 +62,8 @@ async fn ask_and_wait(
     store: &Store,
     ctx: &JobContext,
     question: &AgentQuestion,
-    wait: Duration,
+    until: Instant,
 ) -> Result<Option<String>, Error> {
-    let until = Instant::now() + wait;
     let text = answered_questions::format_question(&question.question, &question.choices, &[]);
     // The agent's call may have timed out before the answer came; it then asks again.
     if let Some(answer) = answered_questions::find_answer(store, ctx.task.id, &text).await? {

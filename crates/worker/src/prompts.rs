@@ -17,7 +17,7 @@ use strum::{Display, EnumIter, IntoEnumIterator as _};
 use tamma_core::ids::Digest;
 
 pub use check::{PromptProblem, check_prompt};
-pub(crate) use facts::{budget_text, criteria_data, plan_data, task_facts};
+pub(crate) use facts::{budget_text, criteria_data, plan_data, shown_gates, task_facts};
 
 use crate::error::Error;
 

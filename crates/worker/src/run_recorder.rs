@@ -82,6 +82,8 @@ pub struct PromptRecord {
     pub template: Digest,
     /// Digest of all prompts that the task is pinned to.
     pub set: Option<Digest>,
+    /// Name and template of the prompt that replaces it in a resumed session, if any.
+    pub continuation: Option<(String, Digest)>,
 }
 
 /// End of a run.

@@ -36,6 +36,7 @@ use crate::clock::now;
 use crate::config::WorkerConfig;
 use crate::environment::BASE_VARIABLES;
 use crate::error::Error;
+use crate::failed_setup::FailedSetup;
 use crate::job_context::JobContext;
 use crate::knowledge_context::Knowledge;
 use crate::live_questions;
@@ -43,7 +44,7 @@ use crate::project_context::ProjectContext;
 use crate::prompts::RenderedPrompt;
 use crate::retry::retry_until_stopped;
 use crate::run_recorder::{PromptRecord, RunEnding, RunFacts, RunRecorder};
-use crate::setup::set_up_checkout;
+use crate::setup::{CommitToSetUp, set_up_checkout};
 use crate::task_text::{RunLimits, task_text};
 use crate::toolchains;
 
@@ -80,6 +81,15 @@ pub(crate) struct Assignment {
     pub(crate) brief: Option<String>,
     /// Gates that the agent can run, for runs that change files.
     pub(crate) gates: Option<Arc<dyn AgentGates>>,
+}
+
+/// Assignment of an agent that plans or judges. Nothing that it writes is committed.
+pub(crate) struct UncommittedAssignment {
+    pub(crate) slot: AgentSlot,
+    pub(crate) mode: RunMode,
+    pub(crate) prompt: RenderedPrompt,
+    /// Failure brief in the prompt, if any.
+    pub(crate) brief: Option<String>,
 }
 
 /// Agent for a run, and its home directory.
@@ -193,22 +203,20 @@ impl AgentRunner {
     /// Runs an agent that plans or judges, once a slot for such agents is free.
     ///
     /// An agent that judges gets a disposable checkout, which is removed afterwards.
-    pub(crate) async fn run_read_only(
+    pub(crate) async fn run_uncommitted(
         &self,
         ctx: &JobContext,
         project: &ProjectContext,
         worktree: &Worktree,
-        slot: impl Into<AgentSlot>,
-        mode: RunMode,
-        prompt: RenderedPrompt,
+        assignment: UncommittedAssignment,
     ) -> Result<AgentRun, Error> {
-        let slot = slot.into();
+        let UncommittedAssignment { slot, mode, prompt, brief } = assignment;
         let _slot = self.read_only_slot(&ctx.stop).await?;
         let seconds = project.rules.scrum_master.task_loop.timeouts.requirements;
         let task_loop = &ctx.task_loop;
         let limit = budget::task_limit(task_loop.risk_level(), &task_loop.granted, &ctx.rules);
         let allowance = budget::remaining(&task_loop.spend, &limit);
-        let assignment = Assignment {
+        let mut assignment = Assignment {
             slot,
             mode,
             prompt,
@@ -216,15 +224,25 @@ impl AgentRunner {
             seconds,
             allowance,
             facts: self.submission_facts(ctx, worktree, mode).await?,
-            brief: None,
+            brief,
             gates: None,
         };
         if !matches!(mode, RunMode::Validate | RunMode::Advise | RunMode::Conclude) {
             return self.run(ctx, project, worktree.into(), assignment).await;
         }
-        let checkout = GateCheckout::for_judging(worktree.mirror(), ctx.task.id).await?;
+        let checkout = tokio::select! {
+            checkout = GateCheckout::for_judging(worktree.mirror(), ctx.task.id) => checkout?,
+            () = ctx.stop.cancelled() => return Err(Error::Stopped),
+        };
         let run = match self.prepare_judging(ctx, project, worktree, &checkout, mode).await {
-            Ok(()) => self.run(ctx, project, (&checkout).into(), assignment).await,
+            Ok(failed_setup) => {
+                if let Some(failed) = failed_setup {
+                    let text = &mut assignment.prompt.text;
+                    text.push_str("\n\n");
+                    text.push_str(&failed.describe_for_agent());
+                }
+                self.run(ctx, project, (&checkout).into(), assignment).await
+            }
             Err(error) => Err(error),
         };
         if let Err(error) = checkout.remove().await {
@@ -235,7 +253,8 @@ impl AgentRunner {
     }
 
     /// Checks out the judged commit for an agent that judges it, with the instructions of the base
-    /// commit. Validators also get the dependencies, because they run things.
+    /// commit. Validators also get the dependencies, because they run things. Returns the failure
+    /// of a setup that the change may have caused.
     async fn prepare_judging(
         &self,
         ctx: &JobContext,
@@ -243,13 +262,23 @@ impl AgentRunner {
         worktree: &Worktree,
         checkout: &GateCheckout,
         mode: RunMode,
-    ) -> Result<(), Error> {
-        checkout.check_out(worktree.head().await?).await?;
+    ) -> Result<Option<FailedSetup>, Error> {
+        let base = ctx.base()?;
+        let commit = ctx.judged_commit().unwrap_or(base);
+        checkout.check_out(commit).await?;
+        let mut failed_setup = None;
         if mode == RunMode::Validate {
             let host = (&*self.config, &self.processes);
-            set_up_checkout(host, ctx, project, checkout).await?;
+            let touched = worktree.changed_files(base, commit).await?;
+            let has_other_locks = ctx.rules.setup.covers(touched.keys().map(String::as_str));
+            let target = CommitToSetUp { commit, has_other_locks };
+            match set_up_checkout(host, ctx, project, checkout, target).await {
+                Err(Error::Setup(failed)) if failed.is_repairable => failed_setup = Some(failed),
+                ended => ended?,
+            }
         }
-        Ok(checkout.restore_instructions(ctx.base()?).await?)
+        checkout.restore_instructions(base).await?;
+        Ok(failed_setup)
     }
 
     /// Returns the facts that the submission of a read-only run is checked against.
@@ -313,6 +342,16 @@ impl AgentRunner {
         if bounds.iter().any(is_reached) {
             return Ok(AgentRun::not_started(RunEnd::OverBudget, provider));
         }
+        let upstream = self.upstream(rules);
+        let model = project.rules.member_model(&member).map(str::to_owned);
+        if let Some(model) = &model
+            && upstream.is_some()
+            && bounds.iter().any(|bound| bound.limit.usd.is_some())
+            && !prices::is_priced(model, &project.rules.prices)
+        {
+            let end = RunEnd::Unpriced { model: model.clone() };
+            return Ok(AgentRun::not_started(end, provider));
+        }
         let answers = self.earlier_answers(ctx, mode).await?;
         let allowed = answered_questions::allowed_subjects(&answers);
         let kind = match sandbox::choose(project.rules.engines.sandbox) {
@@ -326,11 +365,10 @@ impl AgentRunner {
         let permissions = PermissionRules::new(&path, mode, &ctx.rules.permissions, allowed)
             .map_err(|error| Error::Configuration(error.to_string()))?
             .in_sandbox(kind);
-        let upstream = self.upstream(rules);
         let home = home.unwrap_or_else(|| match mode {
-            // The implementer can write its own home, and must not instruct its judge.
-            RunMode::Validate => format!("validator-{name}"),
-            _ => name.to_string(),
+            RunMode::Implement => name.to_string(),
+            // Agents can write their home, and must not instruct those of another role.
+            _ => format!("{mode}-{name}"),
         });
         let home = self.agent_home(ctx, &home);
         let setup_home = folder.setup_home(&self.config, ctx.task.id);
@@ -349,18 +387,6 @@ impl AgentRunner {
             }
         };
         let attached = sandbox.git.clone().filter(|_| !kind.replaces_files());
-        if let Some(git) = &attached {
-            git.attach(&path).await?;
-        }
-        let model = project.rules.member_model(&member).map(str::to_owned);
-        if let Some(model) = &model
-            && upstream.is_some()
-            && bounds.iter().any(|bound| bound.limit.usd.is_some())
-            && !prices::is_priced(model, &project.rules.prices)
-        {
-            let end = RunEnd::Unpriced { model: model.clone() };
-            return Ok(AgentRun::not_started(end, provider));
-        }
         let before = self.last_unfinished_run(ctx, mode).await?;
         let left =
             if before.is_some() && mode == RunMode::Implement { UNFINISHED_RUN_NOTE } else { "" };
@@ -381,6 +407,7 @@ impl AgentRunner {
             name: prompt.name.to_string(),
             template: prompt.template,
             set: ctx.task_loop.pin.and_then(|pin| pin.prompts),
+            continuation: continuation.as_ref().map(|it| (it.name.to_string(), it.template)),
         };
         let resume_prompt = continuation.map(|it| it.text + &answers_text);
         let secrets = self.secrets(rules, upstream.as_ref());
@@ -458,9 +485,16 @@ impl AgentRunner {
         let observer = recorder.observer();
         let behind = request.access.as_ref().is_some_and(|access| access.upstream.is_some());
         let agent = self.agent(rules, behind, &setup_home);
-        let report = agent.run(&request, &self.processes, &observer, &ctx.stop).await;
         if let Some(git) = &attached {
-            git.detach(&path).await?;
+            git.attach(&path).await?;
+        }
+        let report = agent.run(&request, &self.processes, &observer, &ctx.stop).await;
+        if let Some(git) = &attached
+            && let Err(error) = git.detach(&path).await
+        {
+            // The next use of the folder repairs the link.
+            let error = &error as &dyn std::error::Error;
+            tracing::warn!(run = %request.run, error, "failed to detach the private git directory");
         }
         let report = report?;
         drop(observer);

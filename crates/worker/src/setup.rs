@@ -1,11 +1,16 @@
 //! Setup of checkouts on this machine, and the sandbox of commands from the configuration.
+//!
+//! A setup has network access, so it gets the operator's test variables only where nothing of an
+//! agent runs: on the files of the base commit, in a checkout that no agent and no gate of a change
+//! has used. If a change has other lock files, its setup runs on them, without these variables.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use tamma_core::ids::TaskId;
+use tamma_core::ids::{CommitId, TaskId};
 use tamma_core::rules::Rules;
+use tamma_core::task_loop::Job;
 use tamma_engine::gate::GateCheckout;
 use tamma_engine::process::ProcessRecords;
 use tamma_engine::sandbox::{self, Network, Sandbox, SandboxKind};
@@ -27,6 +32,13 @@ pub(crate) struct CommandPlace<'a> {
     pub(crate) path: PathBuf,
     pub(crate) repository: &'a Path,
     pub(crate) home: PathBuf,
+}
+
+/// Use of the operator's test variables.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TestVariables {
+    Included,
+    Withheld,
 }
 
 impl CommandPlace<'_> {
@@ -57,13 +69,18 @@ impl CommandPlace<'_> {
         }
     }
 
-    /// Returns the environment of a gate: with the packages that the setup installed, and the
-    /// operator's test variables.
-    pub(crate) fn environment(&self, config: &WorkerConfig) -> BTreeMap<String, String> {
+    /// Returns the environment of a gate or a setup, with the packages that a setup installed.
+    pub(crate) fn environment(
+        &self,
+        config: &WorkerConfig,
+        variables: TestVariables,
+    ) -> BTreeMap<String, String> {
         let mut env = select_variables(&config.environment, &BASE_VARIABLES);
         env.extend(toolchains::variables(&config.environment));
         env.extend(toolchains::installed_variables(&self.home));
-        env.extend(config.operator.test_environment.clone());
+        if variables == TestVariables::Included {
+            env.extend(config.operator.test_environment.clone());
+        }
         env.insert("HOME".to_owned(), self.home.display().to_string());
         env.insert("CI".to_owned(), "1".to_owned());
         env
@@ -75,17 +92,14 @@ impl CommandPlace<'_> {
         config: &WorkerConfig,
         ctx: &JobContext,
         project: &ProjectContext,
+        variables: TestVariables,
     ) -> Result<Option<SetupCommand>, Error> {
         // The command is pinned with the task, like the gates.
         let rules = &ctx.rules.setup;
         let Some(command) = &rules.command else { return Ok(None) };
         let kind = sandbox::choose(project.rules.engines.sandbox)
             .map_err(|error| Error::Configuration(error.to_string()))?;
-        let failed = |error: std::io::Error| {
-            Error::Internal(format!("cannot prepare `{}`: {error}", self.home.display()))
-        };
-        toolchains::prepare_setup_home(&config.environment, &self.home).map_err(failed)?;
-        let mut env = self.environment(config);
+        let mut env = self.environment(config, variables);
         env.extend(toolchains::setup_variables(&self.home));
         Ok(Some(SetupCommand {
             command: command.clone(),
@@ -100,6 +114,12 @@ impl CommandPlace<'_> {
             ),
         }))
     }
+
+    fn prepare_home(&self, config: &WorkerConfig) -> Result<(), Error> {
+        toolchains::prepare_setup_home(&config.environment, &self.home).map_err(|error| {
+            Error::Internal(format!("cannot prepare `{}`: {error}", self.home.display()))
+        })
+    }
 }
 
 /// Returns the home directory of setups in a task's worktree. Agents of the task can read it.
@@ -107,40 +127,104 @@ pub(crate) fn setup_home(config: &WorkerConfig, task: TaskId) -> PathBuf {
     config.data_dir.join("homes").join(task.to_string()).join("setup")
 }
 
-/// Prepares the worktree of a task, unless it is prepared already.
+/// Prepares the worktree of a task, unless it is prepared already. Returns a failure that an agent
+/// may have caused and can repair.
 pub(crate) async fn set_up_worktree(
     (config, processes): (&WorkerConfig, &ProcessRecords),
     ctx: &JobContext,
     project: &ProjectContext,
     worktree: &Worktree,
-) -> Result<(), Error> {
+) -> Result<Option<FailedSetup>, Error> {
     let place = CommandPlace {
         path: worktree.path().to_owned(),
         repository: worktree.repository(),
         home: setup_home(config, ctx.task.id),
     };
-    let Some(setup) = place.setup(config, ctx, project)? else { return Ok(()) };
+    let Some(setup) = place.setup(config, ctx, project, TestVariables::Withheld)? else {
+        return Ok(None);
+    };
+    if worktree.is_set_up(&setup).await.map_err(setup_error)? {
+        return Ok(None);
+    }
+    let touched = worktree.diff_stat(ctx.base()?).await?;
+    let is_unused = touched.is_empty() && !may_have_run(ctx);
+    let variables = if is_unused { TestVariables::Included } else { TestVariables::Withheld };
+    let Some(setup) = place.setup(config, ctx, project, variables)? else { return Ok(None) };
+    place.prepare_home(config)?;
     let which = (ctx.run_id(), now());
     let ended = worktree.set_up(&setup, which, processes, &ctx.stop).await;
-    check_outcome(config, &setup, "the worktree of the task", ended)
+    let mut ended = check_outcome(config, &setup, "the worktree of the task", ended);
+    let has_other_locks = ctx.rules.setup.covers(touched.keys().map(String::as_str));
+    // Without the variables, it may fail for their lack alone.
+    let lacks_variables = !is_unused && !config.operator.test_environment.is_empty();
+    if let Err(Error::Setup(failed)) = &mut ended {
+        failed.is_repairable = has_other_locks || lacks_variables;
+    }
+    match ended {
+        Ok(()) => Ok(None),
+        Err(Error::Setup(failed)) if failed.is_repairable => Ok(Some(failed)),
+        Err(error) => Err(error),
+    }
 }
 
-/// Prepares a checkout for gates, unless it is prepared already.
+/// Returns `true` unless it is certain that no implementing agent has run in the worktree.
+fn may_have_run(ctx: &JobContext) -> bool {
+    let is_repeated_run = ctx.attempt > 1 && matches!(ctx.request.job, Job::Implement(_));
+    ctx.task_loop.has_work || is_repeated_run
+}
+
+/// Commit in a checkout that a setup prepares.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct CommitToSetUp {
+    pub(crate) commit: CommitId,
+    /// Set if its lock files are not those of the base commit.
+    pub(crate) has_other_locks: bool,
+}
+
+/// Prepares a checkout for gates or judges, unless it is prepared already. The commit is checked
+/// out, before and after.
+///
+/// With the lock files of the base commit, the setup runs on all files of the base commit, in an
+/// empty checkout.
 pub(crate) async fn set_up_checkout(
     (config, processes): (&WorkerConfig, &ProcessRecords),
     ctx: &JobContext,
     project: &ProjectContext,
     checkout: &GateCheckout,
+    CommitToSetUp { commit, has_other_locks }: CommitToSetUp,
 ) -> Result<(), Error> {
     let place = CommandPlace {
         path: checkout.path(),
         repository: checkout.repository(),
         home: checkout.home(),
     };
-    let Some(setup) = place.setup(config, ctx, project)? else { return Ok(()) };
+    let (variables, name) = if has_other_locks {
+        (TestVariables::Withheld, "a checkout of the change")
+    } else {
+        (TestVariables::Included, "a checkout of the base commit")
+    };
+    let Some(setup) = place.setup(config, ctx, project, variables)? else { return Ok(()) };
+    if checkout.is_set_up(&setup).await.map_err(setup_error)? {
+        return Ok(());
+    }
+    let base = ctx.base()?;
+    let runs_on_base = !has_other_locks && commit != base;
+    if runs_on_base {
+        checkout.empty().await?;
+        checkout.check_out(base).await?;
+    }
+    place.prepare_home(config)?;
     let which = (ctx.run_id(), now());
     let ended = checkout.set_up(&setup, which, processes, &ctx.stop).await;
-    check_outcome(config, &setup, "a checkout of the commit", ended)
+    let mut ended = check_outcome(config, &setup, name, ended);
+    if let Err(Error::Setup(failed)) = &mut ended {
+        failed.is_repairable = has_other_locks;
+    }
+    ended?;
+    if runs_on_base {
+        checkout.check_out(commit).await?;
+    }
+    Ok(())
 }
 
 /// Returns a redactor of the operator's test variables, for output that people see.
@@ -160,8 +244,14 @@ fn check_outcome(
             let failed = FailedSetup::new(&test_secrets(config), (&setup.command, place), failure);
             Err(failed.map_or_else(|| Error::Internal("invalid reason".to_owned()), Error::Setup))
         }
-        Err(setup::Error::Cancelled) => Err(Error::Stopped),
-        Err(setup::Error::Checkout(error)) => Err(error.into()),
-        Err(setup::Error::Process(error)) => Err(error.into()),
+        Err(error) => Err(setup_error(error)),
+    }
+}
+
+fn setup_error(error: setup::Error) -> Error {
+    match error {
+        setup::Error::Cancelled => Error::Stopped,
+        setup::Error::Checkout(error) => error.into(),
+        setup::Error::Process(error) => error.into(),
     }
 }

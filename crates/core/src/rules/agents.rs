@@ -367,13 +367,22 @@ impl Rules {
             .unwrap_or_else(|| self.preferred_validator())
     }
 
-    /// Returns the tier of the second validator, which judges a critical finding of the first again:
-    /// of another provider or model where there is one.
-    pub fn second_validator(&self, first: Tier) -> Tier {
-        let candidates = self.validator_candidates();
+    /// Returns the tier of the second validator, which judges a critical finding of the first again.
+    ///
+    /// It is never the implementer's tier, and satisfies `roles.validator_apart`. Another provider
+    /// than both others is best, then another one than the first validator's, then another model. If
+    /// there is none, the first validator's tier judges again.
+    pub fn second_validator(&self, first: Tier, implementer: Tier) -> Tier {
+        let of_another_provider =
+            |tier: &Tier, other: Tier| self.provider(*tier) != self.provider(other);
+        let candidates = self
+            .validator_candidates()
+            .filter(|tier| *tier != implementer && self.is_independent(*tier, implementer));
+        let unlike_first = |tier: &Tier| of_another_provider(tier, first);
         candidates
             .clone()
-            .find(|tier| self.provider(*tier) != self.provider(first))
+            .find(|tier| unlike_first(tier) && of_another_provider(tier, implementer))
+            .or_else(|| candidates.clone().find(unlike_first))
             .or_else(|| candidates.clone().find(|tier| self.model(*tier) != self.model(first)))
             .unwrap_or(first)
     }

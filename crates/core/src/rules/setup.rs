@@ -65,6 +65,15 @@ impl SetupRules {
         }
     }
 
+    /// Returns `true` if one of these paths is a lock file.
+    pub fn covers<'a>(&self, paths: impl IntoIterator<Item = &'a str>) -> bool {
+        // Globs were validated when the rules were loaded.
+        let globs = self.lock_globs();
+        let globs = globs.iter().filter_map(|glob| globset::Glob::new(glob).ok());
+        let globs: Vec<_> = globs.map(|glob| glob.compile_matcher()).collect();
+        paths.into_iter().any(|path| globs.iter().any(|glob| glob.is_match(path)))
+    }
+
     /// Returns the key without effect, if other keys are set but there is no command.
     pub(super) fn useless_key(&self) -> Option<&'static str> {
         let default = Self::default();
@@ -74,5 +83,20 @@ impl SetupRules {
         ];
         let useless = set.into_iter().find_map(|(key, is_set)| is_set.then_some(key));
         useless.filter(|_| self.command.is_none())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn configured_lock_files_replace_the_known_ones() {
+        let mut rules = SetupRules::default();
+        assert!(rules.covers(["src/main.rs", "web/package.json"]));
+        assert!(!rules.covers(["src/main.rs"]));
+        rules.lock_files = vec!["deps/*.txt".to_owned()];
+        assert!(rules.covers(["deps/all.txt"]));
+        assert!(!rules.covers(["package.json"]));
     }
 }

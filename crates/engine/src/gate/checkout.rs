@@ -83,10 +83,15 @@ impl GateCheckout {
     pub async fn for_judging(mirror: &Mirror, task: TaskId) -> Result<Self, Error> {
         let checkout = Self::open(mirror, JUDGES, task.0).await?;
         // An earlier one may be left after a crash.
-        checkout.clear().await?;
-        let home = checkout.home();
-        fs::create_dir_all(&home).await.map_err(disk_error("create", &home))?;
+        checkout.empty().await?;
         Ok(checkout)
+    }
+
+    /// Removes all files, and everything in the home directory.
+    pub async fn empty(&self) -> Result<(), Error> {
+        self.clear().await?;
+        let home = self.home();
+        fs::create_dir_all(&home).await.map_err(disk_error("create", &home))
     }
 
     /// Removes the checkout with everything in it.
@@ -243,14 +248,23 @@ impl GateCheckout {
         records: &ProcessRecords,
         cancel: &CancellationToken,
     ) -> Result<SetupOutcome, setup::Error> {
+        if self.is_set_up(setup).await? {
+            return Ok(SetupOutcome::UpToDate);
+        }
         let (path, git_dir) = (self.path(), self.git_dir());
         let index = git_dir.join("index");
         let git = &self.mirror.git;
         let place = SetupPlace { git, path: &path, git_dir: &git_dir, index: &index };
-        if !setup.is_needed(&place).await? {
-            return Ok(SetupOutcome::UpToDate);
-        }
         setup.run(&place, which, records, cancel).await
+    }
+
+    /// Returns `true` if the checkout is prepared for its lock files. A commit must be checked out.
+    pub async fn is_set_up(&self, setup: &SetupCommand) -> Result<bool, setup::Error> {
+        let (path, git_dir) = (self.path(), self.git_dir());
+        let index = git_dir.join("index");
+        let git = &self.mirror.git;
+        let place = SetupPlace { git, path: &path, git_dir: &git_dir, index: &index };
+        Ok(!setup.is_needed(&place).await?)
     }
 
     /// Starts a git command that does not read the link in the checkout, which gates could change.

@@ -337,6 +337,12 @@ impl AgentTurn<'_> {
                 self.request_permission(call).await?;
             }
             AgentStep::Tool { name, args } => self.call_tool(name, &args).await?,
+            AgentStep::ToolsTogether { name, calls } => {
+                let calls = calls.iter().map(|args| tools::call_tool(&self.servers, &name, args));
+                for result in futures_util::future::join_all(calls).await {
+                    self.say(result.unwrap_or_else(|error| format!("{error:#}")))?;
+                }
+            }
             AgentStep::Model => {
                 let status = tools::call_model().await;
                 self.say(status.map_or_else(|error| format!("{error:#}"), |s| s.to_string()))?;

@@ -7,6 +7,7 @@ use tamma_core::escalation::EscalationDecision;
 use tamma_core::history::{EntryData, EntryName};
 use tamma_core::ids::CommitId;
 use tamma_core::run_result::RunResult;
+use tamma_core::task_loop::Outcome;
 use tamma_core::tier::Tier;
 use tamma_engine::agent::RunMode;
 use tamma_flow::activities::JobResult;
@@ -103,7 +104,7 @@ pub(super) async fn load_attempts(
                 attempt.claims = Some(claims.clone());
             }
         }
-        let Some(report) = result.report() else { continue };
+        let Some(report) = check_report(&result) else { continue };
         let checked = checks.iter().find(|check| check.job_number == job_number);
         // Without a stored check, the report belongs to the run before it.
         let number = checked.map_or_else(
@@ -127,6 +128,14 @@ pub(super) async fn load_attempts(
         }
     }
     Ok(attempts.into_values().collect())
+}
+
+/// Returns the report of checks. A job that failed has checked nothing.
+fn check_report(result: &JobResult) -> Option<&str> {
+    match result {
+        JobResult::Finished { outcome: Outcome::Failed(_), .. } => None,
+        result => result.report(),
+    }
 }
 
 /// Failures of the last attempt, compared with those of earlier ones.
@@ -207,6 +216,9 @@ pub(super) fn truncate_middle(text: &str, longest: usize) -> String {
 
 #[cfg(test)]
 mod tests {
+    use tamma_core::failure::{FailureKind, JobFailure};
+    use tamma_core::review::GateCounts;
+
     use super::*;
 
     fn attempt(number: u16, failures: &[&str]) -> JudgedAttempt {
@@ -221,6 +233,17 @@ mod tests {
             decision: None,
             summary: None,
         }
+    }
+
+    #[test]
+    fn a_failed_job_has_no_report_of_checks() {
+        let reviewed = JobResult::finished(Outcome::Tested(GateCounts::default()));
+        let reviewed = reviewed.with_report(Some("## `tests` failed".to_owned()));
+        assert_eq!(check_report(&reviewed), Some("## `tests` failed"));
+        let reason = "setup failed".parse().expect("a reason");
+        let failure = JobFailure { kind: FailureKind::Crashed, reason };
+        let failed = JobResult::finished(Outcome::Failed(failure));
+        assert_eq!(check_report(&failed.with_report(Some("npm error".to_owned()))), None);
     }
 
     #[test]

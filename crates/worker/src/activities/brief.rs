@@ -12,6 +12,7 @@ use super::attempts::{
     truncate_middle,
 };
 use crate::error::Error;
+use crate::failed_setup::FailedSetup;
 use crate::job_context::JobContext;
 use crate::prompts::{Prompt, task_facts};
 use crate::services::Services;
@@ -51,6 +52,26 @@ pub(super) async fn failure_brief(
     let mut values = brief_values(ctx.task_loop.decision.as_ref(), None, &attempts);
     values["planner"] = planner.into();
     Ok(Some(write_brief(services, ctx, values).await?))
+}
+
+/// Adds a failed setup to a brief.
+pub(super) fn with_failed_setup(
+    brief: Option<String>,
+    failed: Option<&FailedSetup>,
+) -> Option<String> {
+    let setup = failed.map(FailedSetup::describe_for_agent);
+    match (brief, setup) {
+        (Some(brief), Some(setup)) => Some(format!("{}\n\n{setup}", brief.trim_end())),
+        (brief, setup) => brief.or(setup),
+    }
+}
+
+/// Removes the setup from the values of a prompt if it has failed, because prompts say that it has
+/// run.
+pub(super) fn forget_setup(values: &mut Value, failed: Option<&FailedSetup>) {
+    if failed.is_some() {
+        values["setup"] = Value::Null;
+    }
 }
 
 /// Renders a brief.

@@ -25,7 +25,7 @@ use crate::error::Error;
 use crate::job_context::JobContext;
 use crate::prompts::{Prompt, criteria_data, task_facts};
 use crate::retry::retry_until_stopped;
-use crate::runs::{AgentRun, AgentSlot};
+use crate::runs::{AgentRun, AgentSlot, UncommittedAssignment};
 use crate::services::Services;
 
 /// Maximum length of the diff and of the report of one attempt, in bytes.
@@ -67,6 +67,10 @@ pub(super) async fn convene(
         });
         prompts.render(prompt, task_facts(ctx, None, values))
     };
+    let judge = |slot, mode, prompt| {
+        let assignment = UncommittedAssignment { slot, mode, prompt, brief: None };
+        services.agents.run_uncommitted(ctx, &project, &worktree, assignment)
+    };
     let rules = &ctx.rules.council;
     match seat {
         Some(seat @ CouncilSeat::Member(number)) => {
@@ -75,10 +79,7 @@ pub(super) async fn convene(
                 home: Some(member_home(council, number)),
             };
             let prompt = render(Prompt::Advise, "")?;
-            let run = services
-                .agents
-                .run_read_only(ctx, &project, &worktree, slot, RunMode::Advise, prompt)
-                .await?;
+            let run = judge(slot, RunMode::Advise, prompt).await?;
             ctx.fault_point("agent ended")?;
             match &run.report.end {
                 RunEnd::Finished { submission: Submission::Opinion(opinion), .. } => {
@@ -95,10 +96,7 @@ pub(super) async fn convene(
             let home = Some(format!("council-{council}-chair"));
             let slot = AgentSlot { member: rules.chair.clone(), home };
             let prompt = render(Prompt::Conclude, &render_opinions(&members))?;
-            let run = services
-                .agents
-                .run_read_only(ctx, &project, &worktree, slot, RunMode::Conclude, prompt)
-                .await?;
+            let run = judge(slot, RunMode::Conclude, prompt).await?;
             ctx.fault_point("agent ended")?;
             match &run.report.end {
                 RunEnd::Finished { submission: Submission::Conclusion(conclusion), .. } => {
@@ -114,10 +112,7 @@ pub(super) async fn convene(
         None => {
             let seat = CouncilMember::from(Tier::TOP);
             let prompt = render(Prompt::Advise, "")?;
-            let run = services
-                .agents
-                .run_read_only(ctx, &project, &worktree, seat.clone(), RunMode::Advise, prompt)
-                .await?;
+            let run = judge(seat.clone().into(), RunMode::Advise, prompt).await?;
             ctx.fault_point("agent ended")?;
             match &run.report.end {
                 RunEnd::Finished { submission: Submission::Opinion(opinion), .. } => {

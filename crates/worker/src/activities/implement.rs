@@ -18,7 +18,7 @@ use tamma_flow::RunStarted;
 use tamma_flow::activities::JobResult;
 use tokio_util::sync::CancellationToken;
 
-use super::brief::failure_brief;
+use super::brief::{failure_brief, forget_setup, with_failed_setup};
 use crate::agent_gates::AgentGateRuns;
 use crate::answered_questions::format_question;
 use crate::clock::now;
@@ -56,7 +56,7 @@ pub(super) async fn implement(
     (ctx.callbacks.announce_start)(RunStarted { at: now(), job_number, agent }).await?;
     ctx.fault_point("announced")?;
     let host = (&*services.config, &services.processes);
-    set_up_worktree(host, ctx, &project, &worktree).await?;
+    let failed_setup = set_up_worktree(host, ctx, &project, &worktree).await?;
     let iterates =
         |decision: EscalationDecision| matches!(decision.action, EscalationAction::Iterate(_));
     let brief = match &spec.brief {
@@ -67,6 +67,9 @@ pub(super) async fn implement(
         Some(brief) => Some(services.store.text(brief).await?),
         None => None,
     };
+    // A repair of the same plan can continue the session of the last attempt.
+    let repairs = brief.is_some() && ctx.task_loop.decision.is_some_and(iterates);
+    let brief = with_failed_setup(brief, failed_setup.as_ref());
     let (_, plan) = services.store.plan_by_hash(ctx.task.id, spec.plan.hash).await?;
     let knowledge = services.knowledge.for_plan(ctx, &plan).await?;
     let values = json!({
@@ -77,10 +80,9 @@ pub(super) async fn implement(
         "iteration": spec.iteration,
         "budget": budget_text(&spec.allowance, spec.timeout_seconds),
     });
-    let values = task_facts(ctx, ctx.task_loop.risk_level(), values);
+    let mut values = task_facts(ctx, ctx.task_loop.risk_level(), values);
+    forget_setup(&mut values, failed_setup.as_ref());
     let prompts = services.prompts(ctx).await?;
-    // A repair of the same plan can continue the session of the last attempt.
-    let repairs = brief.is_some() && ctx.task_loop.decision.is_some_and(iterates);
     let continuation =
         if repairs { Some(prompts.render(Prompt::Continue, &values)?) } else { None };
     let assignment = Assignment {

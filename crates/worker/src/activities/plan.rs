@@ -8,11 +8,12 @@ use tamma_engine::agent::{RunEnd, RunMode};
 use tamma_engine::submission::Submission;
 use tamma_flow::activities::JobResult;
 
-use super::brief::failure_brief;
+use super::brief::{failure_brief, forget_setup, with_failed_setup};
 use crate::error::Error;
 use crate::job_context::JobContext;
 use crate::prompts::{Prompt, criteria_data, task_facts};
 use crate::retry::retry_until_stopped;
+use crate::runs::UncommittedAssignment;
 use crate::services::Services;
 use crate::setup::set_up_worktree;
 
@@ -42,24 +43,25 @@ pub(super) async fn plan(
     let project = services.repositories.project(ctx).await?;
     let worktree = services.repositories.worktree(ctx, &project).await?;
     let host = (&*services.config, &services.processes);
-    set_up_worktree(host, ctx, &project, &worktree).await?;
+    let failed_setup = set_up_worktree(host, ctx, &project, &worktree).await?;
     // A plan is revised because of failures.
     let failed = match ctx.task_loop.state {
         State::Adjusting => failure_brief(services, ctx, true).await?,
         _ => None,
     };
+    let failed = with_failed_setup(failed, failed_setup.as_ref());
     let knowledge = services.knowledge.for_task(ctx).await?;
     let values = json!({
         "criteria": criteria_data(&ctx.task.acceptance_criteria),
-        "before": before, "note": note, "failed": failed, "known": knowledge,
+        "before": before, "note": note, "failed": &failed, "known": knowledge,
     });
     let prompts = services.prompts(ctx).await?;
-    let prompt = prompts.render(Prompt::Plan, task_facts(ctx, None, values))?;
-    let tier = ctx.rules.roles.planner;
-    let run = services
-        .agents
-        .run_read_only(ctx, &project, &worktree, tier, RunMode::Plan, prompt)
-        .await?;
+    let mut values = task_facts(ctx, None, values);
+    forget_setup(&mut values, failed_setup.as_ref());
+    let prompt = prompts.render(Prompt::Plan, values)?;
+    let slot = ctx.rules.roles.planner.into();
+    let assignment = UncommittedAssignment { slot, mode: RunMode::Plan, prompt, brief: failed };
+    let run = services.agents.run_uncommitted(ctx, &project, &worktree, assignment).await?;
     ctx.fault_point("agent ended")?;
     match run.report.end {
         RunEnd::Finished { submission: Submission::Plan(plan), .. } => {

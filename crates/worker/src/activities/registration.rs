@@ -1,6 +1,7 @@
 //! Registration of the activities with Temporal, from the table in `tamma-flow`.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
@@ -84,14 +85,16 @@ async fn run_with_heartbeats(
 /// Returns the callback that opens a question in the workflow.
 fn question_update(ctx: &ActivityContext) -> OpenQuestionUpdate {
     let activity = ctx.clone();
+    let asked = AtomicU32::new(0);
     Arc::new(move |opened| {
         let handle = activity.workflow_handle::<TaskWorkflow>();
         let attempt = activity.info().attempt;
+        // Temporal ignores an update with a known ID, and a question can be asked again after
+        // another one has closed it. The state machine ignores a question that is open already.
+        let number = asked.fetch_add(1, Ordering::Relaxed);
         Box::pin(async move {
             let Some(handle) = handle else { return Ok(false) };
-            // The same question has the same reference, so a repeated update has no effect.
-            let id =
-                format!("question-{}-{attempt}-{}", opened.job_number, opened.question.as_str());
+            let id = format!("question-{}-{attempt}-{number}", opened.job_number);
             let options = WorkflowExecuteUpdateOptions::builder().update_id(id).build();
             match handle.execute_update(TaskWorkflow::open_question, opened, options).await {
                 Ok(response) => Ok(response.is_ok()),

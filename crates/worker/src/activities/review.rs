@@ -1,7 +1,7 @@
 //! `review` activity: judges one exact commit.
 //!
 //! It checks added lines for forbidden patterns, compares files with the plan, and asks a validator
-//! with read-only access about the acceptance criteria. Claims of the agent do not count, and
+//! in a disposable checkout about the acceptance criteria. Claims of the agent do not count, and
 //! evidence of the validator is verified. A critical finding of the validator alone halts the task
 //! only if a second validator confirms it in a job of its own.
 
@@ -38,7 +38,7 @@ use crate::job_context::JobContext;
 use crate::project_context::ProjectContext;
 use crate::prompts::{Prompt, criteria_data, plan_data, task_facts};
 use crate::retry::retry_until_stopped;
-use crate::runs::{AgentRun, AgentSlot};
+use crate::runs::{AgentRun, AgentSlot, UncommittedAssignment};
 use crate::services::Services;
 
 /// Maximum length of the diff in the validator's prompt, in bytes.
@@ -89,13 +89,13 @@ pub(super) async fn review(
     // Without a validator the cost is known to be zero.
     let mut usage = Some(Usage { tokens: Tokens::default(), cost: Cost::Known(Usd::ZERO) });
     let (mut first, mut second) = (None, None);
+    let earlier = match unconfirmed {
+        Some(stored) => Some(load_opinion(services, stored).await?),
+        None => None,
+    };
     // A change that cannot pass needs no validator.
     let criteria = plan.criteria_of(&ctx.task);
     if !criteria.is_empty() && evaluate(inputs.clone()).passed {
-        let earlier = match unconfirmed {
-            Some(stored) => Some(load_opinion(services, stored).await?),
-            None => None,
-        };
         let validation = validate(services, &change, &project, &plan, earlier.as_ref()).await?;
         ctx.fault_point("agent ended")?;
         let (identity, run) = validation;
@@ -119,6 +119,8 @@ pub(super) async fn review(
             }
             None => first = Some(opinion),
         }
+    } else if let Some(earlier) = earlier {
+        first = Some(earlier.without_confirmation());
     }
     let (validator, verdict) = match first {
         Some(opinion) => (Some(opinion.validator), opinion.verdict),
@@ -236,7 +238,7 @@ async fn validate(
 ) -> Result<(Validator, AgentRun), Error> {
     let ChangeUnderReview { ctx, worktree, .. } = change;
     let tier = match first {
-        Some(first) => ctx.rules.second_validator(first.validator.tier),
+        Some(first) => ctx.rules.second_validator(first.validator.tier, ctx.task_loop.tier),
         None => ctx.rules.validator(ctx.task_loop.tier),
     };
     let (agent, _) = crate::runs::agent_for(project, &tier.into())?;
@@ -248,10 +250,8 @@ async fn validate(
         prompt.text.push_str(&report::second_review_request(&first.verdict.issues));
         slot.home = Some(format!("{agent}-second-review"));
     }
-    let run = services
-        .agents
-        .run_read_only(ctx, project, worktree, slot, RunMode::Validate, prompt)
-        .await?;
+    let assignment = UncommittedAssignment { slot, mode: RunMode::Validate, prompt, brief: None };
+    let run = services.agents.run_uncommitted(ctx, project, worktree, assignment).await?;
     Ok((Validator { tier, agent: agent.to_string(), model }, run))
 }
 
@@ -275,6 +275,12 @@ impl ValidatorOpinion {
         self.verdict.issues = confirm_critical_issues(self.verdict.issues, &issues);
         let confirmed = has_security_critical(&self.verdict.issues);
         (self, SecondReview { validator: second.validator, confirmed, issues })
+    }
+
+    /// Lowers critical issues that no second validator has judged.
+    fn without_confirmation(mut self) -> Self {
+        self.verdict.issues = confirm_critical_issues(self.verdict.issues, &[]);
+        self
     }
 }
 
@@ -386,4 +392,30 @@ impl ChangeUnderReview<'_> {
 /// Returns the start of a text, at most `most` bytes, at a character boundary.
 fn truncate(text: &str, most: usize) -> &str {
     &text[..text.floor_char_boundary(most)]
+}
+
+#[cfg(test)]
+mod tests {
+    use tamma_core::tier::Tier;
+
+    use super::*;
+
+    #[test]
+    fn findings_that_nobody_confirms_stay_as_errors() {
+        let critical = Issue {
+            severity: IssueSeverity::Critical,
+            category: IssueCategory::Security,
+            message: "names are executed".to_owned(),
+            file: Some("names.txt".to_owned()),
+            line: None,
+            scenario: Some("name `x` starts a shell".to_owned()),
+        };
+        let validator = Validator { tier: Tier::Complex, agent: "codex".to_owned(), model: None };
+        let verdict = ValidatorVerdict { issues: vec![critical], ..ValidatorVerdict::default() };
+        let opinion = ValidatorOpinion::new(validator, verdict).without_confirmation();
+        let issues = opinion.verdict.issues;
+        assert!(!has_security_critical(&issues));
+        let kept = (issues[0].message.contains("names are executed"), issues[0].severity);
+        assert_eq!(kept, (true, IssueSeverity::Error));
+    }
 }

@@ -42,8 +42,9 @@ pub(super) async fn test(
     let changed = || touched.keys().map(String::as_str);
     let (gates, skipped): (Vec<_>, Vec<_>) =
         ctx.rules.gates_at(risk).partition(|(_, rules)| rules.applies_to(changed()));
-    let round = GateRunner::new(services, ctx, (&project, mirror), (commit, gates), planned)?;
-    let mut ran = round.run(&touched).await?;
+    let change = (&touched, planned);
+    let round = GateRunner::new(services, ctx, (&project, mirror), (commit, gates), change)?;
+    let mut ran = round.run().await?;
     ran.extend(skipped.iter().map(|(name, rules)| skipped_gate(name, rules)));
     let mut gates = count_gates(&ran);
     let mut report = None;

@@ -5,7 +5,7 @@ use tamma_core::budget::SpendLimit;
 use tamma_core::format::{format_number, format_usd};
 use tamma_core::level::RiskLevel;
 use tamma_core::plan::{Plan, criterion_id};
-use tamma_core::rules::Rules;
+use tamma_core::rules::{GateRules, Rules};
 
 use crate::job_context::JobContext;
 
@@ -38,7 +38,7 @@ pub(crate) fn task_facts(ctx: &JobContext, risk: Option<RiskLevel>, values: Valu
         "task": ctx.task,
         // A task that ends early has no base commit.
         "base": ctx.task_loop.pin.map(|pin| pin.base.to_string()),
-        "gates": gates_data(rules, risk.unwrap_or(RiskLevel::High)),
+        "gates": gates_data(rules, risk),
         "limits": {
             "files": rules.scrum_master.risk_thresholds.low.max_files,
             "critical": quoted_list(&rules.scrum_master.risk_thresholds.critical_files),
@@ -52,9 +52,18 @@ pub(crate) fn task_facts(ctx: &JobContext, risk: Option<RiskLevel>, values: Valu
     facts
 }
 
-fn gates_data(rules: &Rules, risk: RiskLevel) -> Value {
-    let gate = |(name, gate): (&str, &tamma_core::rules::GateRules)| json!({ "name": name, "command": gate.command.trim() });
-    rules.gates_at(risk).map(gate).collect()
+fn gates_data(rules: &Rules, risk: Option<RiskLevel>) -> Value {
+    let data =
+        |(name, gate): (&str, &GateRules)| json!({ "name": name, "command": gate.command.trim() });
+    shown_gates(rules, risk).map(data).collect()
+}
+
+/// Returns the gates that an agent is told about: those of a risk level, or all.
+pub(crate) fn shown_gates(
+    rules: &Rules,
+    risk: Option<RiskLevel>,
+) -> impl Iterator<Item = (&str, &GateRules)> {
+    rules.gates_at(risk.unwrap_or(RiskLevel::High))
 }
 
 /// Returns the command that prepares checkouts, if the project has one.

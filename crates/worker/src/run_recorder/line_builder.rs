@@ -11,6 +11,7 @@ use chrono::TimeDelta;
 use serde_json::{Value, json};
 use tamma_core::cost::{Cost, Tokens, Usage, Usd};
 use tamma_core::format::humanize;
+use tamma_core::ids::Digest;
 use tamma_core::task_loop::Timestamp;
 use tamma_engine::agent::{AgentUpdate, PlanEntry};
 use tamma_engine::permission::PermissionEffect;
@@ -77,6 +78,8 @@ pub(super) struct LineBuilder {
     tools: BTreeMap<String, ToolCallState>,
     lines: VecDeque<NewLine>,
     model_calls: VecDeque<ModelCall>,
+    /// Prompt that a resumed session gets instead of the recorded one.
+    continuation: Option<(String, Digest)>,
     /// Session of the agent, if it changed since the last update.
     session: Option<String>,
     model: Option<String>,
@@ -99,6 +102,7 @@ impl LineBuilder {
             tools: BTreeMap::new(),
             lines: VecDeque::new(),
             model_calls: VecDeque::new(),
+            continuation: None,
             session: None,
             model: None,
             usage: None,
@@ -123,7 +127,8 @@ impl LineBuilder {
                 self.record(at, "note", json!(text));
                 self.line(at, LineKind::Note, &text, None);
             }
-            Observation::Prompt(PromptRecord { name, template, set }, model) => {
+            Observation::Prompt(PromptRecord { name, template, set, continuation }, model) => {
+                self.continuation = continuation;
                 let data = json!({
                     "name": name, "template": template, "set": set, REQUESTED_MODEL: model,
                 });
@@ -143,8 +148,14 @@ impl LineBuilder {
             AgentUpdate::Session { name, resumed } => {
                 self.record(at, "session", json!({ "name": name, "resumed": resumed }));
                 if resumed {
-                    let text = "resumed the session of an earlier run";
-                    self.line(at, LineKind::Note, text, None);
+                    let mut text = "resumed the session of an earlier run".to_owned();
+                    let mut data = None;
+                    if let Some((name, template)) = self.continuation.take() {
+                        let version = template.short();
+                        text = format!("{text} with prompt `{name}`, version {version}");
+                        data = Some(json!({ "name": name, "template": template }));
+                    }
+                    self.line(at, LineKind::Note, &text, data);
                 }
                 self.session = Some(self.clean(&name));
                 self.has_changes = true;

@@ -196,3 +196,24 @@ fn lines_dropped_during_an_outage_are_counted_and_mentioned() {
     let expected = "7 lines are only in the transcript: the database was unavailable for too long";
     assert_eq!(last.as_deref(), Some(expected));
 }
+
+#[test]
+fn a_resumed_session_names_the_prompt_that_it_got() {
+    let template = Digest::of(b"continue");
+    let record = PromptRecord {
+        name: "implement".to_owned(),
+        template: Digest::of(b"implement"),
+        set: None,
+        continuation: Some(("continue".to_owned(), template)),
+    };
+    for (resumed, lines) in [(false, 1), (true, 2)] {
+        let mut builder = builder();
+        builder.observe(at(0), Observation::Prompt(record.clone(), None));
+        let session = AgentUpdate::Session { name: "s1".to_owned(), resumed };
+        builder.observe(at(1), Observation::Update(session));
+        let shown = take_lines(&mut builder);
+        assert_eq!(shown.len(), lines);
+        let names_it = shown.last().is_some_and(|(_, text)| text.contains("prompt `continue`"));
+        assert_eq!(names_it, resumed, "{shown:?}");
+    }
+}

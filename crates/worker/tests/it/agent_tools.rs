@@ -99,6 +99,45 @@ async fn a_question_is_answered_without_ending_the_run() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn questions_at_the_same_time_are_answered_one_after_the_other() {
+    let plan = sample_plan(1);
+    let calls = ["Tabs?", "Spaces?"].map(|question| json!({ "question": question })).to_vec();
+    let ask = AgentStep::ToolsTogether { name: "ask_human".to_owned(), calls };
+    let work = [ask].into_iter().chain(sample_work(&plan)).collect::<Vec<_>>();
+    let cluster =
+        Cluster::start_configured(&Script::planned(plan, work), |config| config.question_wait(50))
+            .await;
+    let client = cluster.client().await;
+    let task = cluster.task(1);
+    let id = task.id;
+    let handle = cluster.start_task(&client, task).await;
+    let result = cluster
+        .with_worker(async {
+            for number in 1..=2 {
+                let open = until(async || {
+                    let saved = cluster.store.task(id).await.ok()?;
+                    let open = saved.task_loop.ok()?.open_question?;
+                    (open.number == number).then_some(open)
+                })
+                .await;
+                let question = cluster.store.text(&open.agent_question.unwrap()).await.unwrap();
+                let reply = format!("not {question}");
+                let reply = cluster.store.save_text(&reply).await.unwrap();
+                cluster.request_action(&handle, "Bo", Action::Reply { reply }).await.unwrap();
+            }
+            handle.get_result(WorkflowGetResultOptions::default()).await.unwrap()
+        })
+        .await;
+    assert_eq!(result.state, State::Completed);
+    let said = said(&cluster, id).await;
+    for answer in ["Bo answered: not Tabs?", "Bo answered: not Spaces?"] {
+        assert!(said.contains(answer), "{answer}\n{said}");
+    }
+    let runs = cluster.store.runs(id).await.unwrap();
+    assert_eq!(runs.iter().filter(|run| run.mode == "implement").count(), 1, "one run did it");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_unanswered_question_ends_the_run_and_is_asked_once() {
     let mut script = sample_script(1);
     let ask = tool("ask_human", json!({ "question": "Tabs or spaces?" }));

@@ -9,6 +9,7 @@ use std::time::Duration;
 use tamma_core::actor::Actor;
 use tamma_core::history::{EntryName, HistoryEntry};
 use tamma_core::ids::TaskId;
+use tamma_core::operator::OperatorConfig;
 use tamma_core::rules::Rules;
 use tamma_core::task::Task;
 use tamma_core::task_loop::{self, State, TaskLoop, TaskReceived};
@@ -43,6 +44,8 @@ pub(crate) struct Cluster {
     pub(crate) tuning: WorkflowTuning,
     /// Whether the worker accepts prompts of the project.
     pub(crate) allow_project_prompts: bool,
+    /// Operator's variables for gates and setups.
+    pub(crate) test_environment: BTreeMap<String, String>,
 }
 
 impl Cluster {
@@ -70,7 +73,8 @@ impl Cluster {
             services.add_project(1, "greeter", repository, script, configure).await.unwrap();
         let tuning = WorkflowTuning { heartbeat_seconds: 5, ..WorkflowTuning::default() };
         let store = services.store.clone();
-        Self { store, services, project, tuning, allow_project_prompts: false }
+        let (allow_project_prompts, test_environment) = (false, BTreeMap::new());
+        Self { store, services, project, tuning, allow_project_prompts, test_environment }
     }
 
     /// Replaces the agent's script.
@@ -110,6 +114,10 @@ impl Cluster {
             environment: Self::environment(),
             timeouts: AgentTimeouts { late_usage: Duration::ZERO, ..AgentTimeouts::default() },
             allow_project_prompts: self.allow_project_prompts,
+            operator: OperatorConfig {
+                test_environment: self.test_environment.clone(),
+                ..OperatorConfig::default()
+            },
             ..WorkerConfig::new(self.services.folder().join("data"))
         }
     }

@@ -1,12 +1,16 @@
 //! Gates on a worker: baselines, and protection of existing tests.
 
+use std::collections::BTreeSet;
+use std::path::Path;
+
 use tamma_core::gate::GateStatus;
 use tamma_core::ids::TaskId;
 use tamma_core::plan::{FileAction, FileChange, Plan};
 use tamma_core::review::record::{BaselineSource, CheckRecord, GatesCheck};
 use tamma_core::task_loop::State;
-use tamma_testkit::agent::{AgentStep, Script};
-use tamma_testkit::sample::{sample_plan, sample_script};
+use tamma_testkit::agent::{AgentStep, IMPLEMENTER, PLANNER, PromptCase, Script};
+use tamma_testkit::sample::{SAMPLE_CONTENT, sample_change, sample_plan, sample_script};
+use temporalio_client::WorkflowGetResultOptions;
 
 use crate::cluster::{Cluster, until};
 
@@ -186,4 +190,80 @@ async fn a_failing_setup_is_a_failed_job_with_its_output() {
     let is_explained =
         |reason: &&str| reason.contains("exit code 9") && reason.contains("no such package");
     assert!(reasons.iter().any(is_explained), "{reasons:#?}");
+}
+
+/// Project whose setup writes the lock file and the operator's variable to a log, and fails if the
+/// lock file is broken.
+async fn cluster_with_setup(script: &Script, log: &Path) -> Cluster {
+    let config = format!(
+        "setup:\n  command: 'sh install.sh {}'\n  lock_files: [deps.lock]\n",
+        log.display()
+    );
+    let mut cluster = Cluster::start_with(script, &config).await;
+    cluster.test_environment = [("TEST_SECRET".to_owned(), "s3cret".to_owned())].into();
+    let install =
+        "echo \"$(cat deps.lock) ${TEST_SECRET-none}\" >> \"$1\"\n! grep broken deps.lock\n";
+    cluster.project.repository.write("install.sh", install).unwrap();
+    cluster.project.repository.write("deps.lock", "base\n").unwrap();
+    cluster.project.repository.commit("a setup").unwrap();
+    cluster
+}
+
+fn write(path: &str, content: &str) -> AgentStep {
+    AgentStep::Write { path: path.into(), content: content.to_owned() }
+}
+
+/// Returns the sample plan with one more file.
+fn plan_with(path: &str) -> Plan {
+    let mut plan = sample_plan(1);
+    plan.file_changes.push(sample_change(path, FileAction::Modify));
+    plan
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_broken_lock_file_fails_the_gates_and_the_agent_repairs_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("setups");
+    let plan = plan_with("deps.lock");
+    let broken = [write("names.txt", SAMPLE_CONTENT), write("deps.lock", "broken\n")];
+    let script = Script::from_cases([
+        PromptCase::new(PLANNER, [AgentStep::Plan(Box::new(plan))]),
+        PromptCase::new("## The setup fails", [write("deps.lock", "repaired\n")]),
+        PromptCase::new(IMPLEMENTER, broken),
+    ]);
+    let cluster = cluster_with_setup(&script, &log).await;
+    let client = cluster.client().await;
+    let task = cluster.task(1);
+    let id = task.id;
+    let handle = cluster.start_task(&client, task).await;
+    let result =
+        cluster.with_worker(handle.get_result(WorkflowGetResultOptions::default())).await.unwrap();
+    assert_eq!(result.state, State::Completed);
+    assert_eq!(cluster.task_loop(id).await.iterations, 2);
+    let checks = cluster.store.checks(id).await.unwrap();
+    let CheckRecord::Gates(first) = &checks[0].record else { panic!("gates") };
+    let setup = ("setup command", GateStatus::Failed, "setup command".to_owned());
+    assert_eq!(summary(first), [setup]);
+    // The operator's variables never meet what the agent chose to install.
+    let log = std::fs::read_to_string(&log).unwrap();
+    let lines: BTreeSet<&str> = log.lines().collect();
+    assert_eq!(lines, BTreeSet::from(["base s3cret", "broken none", "repaired none"]), "{log}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_setup_runs_the_files_of_the_base_commit_unless_lock_files_change() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("setups");
+    let evil = "echo \"evil ${TEST_SECRET-none}\" >> \"$1\"\n";
+    let work = [write("names.txt", SAMPLE_CONTENT), write("install.sh", evil)];
+    let script = Script::planned(plan_with("install.sh"), work);
+    let cluster = cluster_with_setup(&script, &log).await;
+    let client = cluster.client().await;
+    let handle = cluster.start_task(&client, cluster.task(1)).await;
+    let result =
+        cluster.with_worker(handle.get_result(WorkflowGetResultOptions::default())).await.unwrap();
+    assert_eq!(result.state, State::Completed);
+    let log = std::fs::read_to_string(&log).unwrap();
+    // In the worktree, in the checkout of the gates, and in that of the validator.
+    assert_eq!(log, "base s3cret\n".repeat(3));
 }

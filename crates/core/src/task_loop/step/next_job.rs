@@ -150,8 +150,13 @@ impl StepBuilder<'_> {
         match job {
             Job::Plan { .. } => typical(self.task_loop.tier),
             Job::Implement(_) => Some(self.estimate_run_cost()),
-            Job::Review { .. } if self.task_loop.edition.reserves_validator_tier() => {
-                typical(self.rules.validator(self.task_loop.tier))
+            Job::Review { unconfirmed, .. } if self.task_loop.edition.reserves_validator_tier() => {
+                let implementer = self.task_loop.tier;
+                let first = self.rules.validator(implementer);
+                typical(match unconfirmed {
+                    Some(_) => self.rules.second_validator(first, implementer),
+                    None => first,
+                })
             }
             Job::Review { .. } | Job::Learn { use_model: true, .. } => typical(Tier::Simple),
             Job::Convene { seat, .. } => {

@@ -90,6 +90,10 @@ impl StepBuilder<'_> {
 
             // Implement
             (S::InProgress, _, Outcome::RunFinished(commit)) => {
+                if self.task_loop.commit != Some(*commit) {
+                    // The finding is about another commit.
+                    self.task_loop.unconfirmed = None;
+                }
                 self.task_loop.commit = Some(*commit);
                 self.task_loop.iterations += 1;
                 self.task_loop.timeouts = 0;

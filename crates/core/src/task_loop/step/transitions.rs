@@ -42,8 +42,6 @@ impl StepBuilder<'_> {
             self.task_loop.clock = StateClock { started_at: self.now, stage: TimeoutStage::Quiet };
             self.task_loop.not_before = None;
             self.task_loop.quota = None;
-            // The finding belongs to a review that is over.
-            self.task_loop.unconfirmed = None;
         }
         let data = if to.is_terminal() { EntryData::Spend(self.task_loop.spend) } else { data };
         self.push_entry(from, Some(on), on.into(), reason, data);

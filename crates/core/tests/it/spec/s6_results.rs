@@ -8,7 +8,7 @@ use tamma_core::history::{EntryData, EntryName};
 use tamma_core::task_loop::{Action, AlertKind, Job, Outcome, State};
 use tamma_core::tier::Tier;
 
-use crate::world::{World, failure, note, text};
+use crate::world::{World, commit, failure, note, text};
 
 fn disputed() -> Outcome {
     Outcome::PlanWrong(text("the file does not exist"))
@@ -96,4 +96,38 @@ fn a_lone_critical_finding_is_judged_again_before_anything_follows() {
     assert!(world.try_done(Outcome::CriticalUnconfirmed(note())).is_err());
     world.walk(State::Approved);
     assert_eq!(world.it.unconfirmed, None);
+}
+
+#[test]
+fn an_unconfirmed_finding_stays_while_its_commit_is_under_review() {
+    let mut world = World::new().to(State::QualityReview);
+    world.done(Outcome::CriticalUnconfirmed(note()));
+    // A failing second review leaves the state, and a person starts it again.
+    world.done(failure(FailureKind::Refused));
+    assert_eq!(world.it.state, State::HumanEscalation);
+    world.done(Outcome::WorkSaved).ask(Action::Retry { grant: Grant::default() });
+    let Some(Job::Review { unconfirmed: Some(verdict), .. }) = world.started_job() else {
+        panic!("the second review")
+    };
+    assert_eq!(*verdict, note());
+    // The next run makes another commit.
+    world.done(failure(FailureKind::Refused));
+    world.done(Outcome::WorkSaved).ask(Action::ChangeTask { request: text("start again") });
+    world.walk(State::InProgress).done(Outcome::RunFinished(commit(10)));
+    assert_eq!(world.it.unconfirmed, None);
+}
+
+#[test]
+fn a_second_review_reserves_the_cost_of_its_own_tier() {
+    let mut world = World::with(|rules| {
+        rules.tiers.complex.typical_run_usd = "7".parse().unwrap();
+    });
+    world.walk(State::QualityReview);
+    let reserved = |world: &World| world.it.active_job.unwrap().reserved_cost;
+    let first = world.rules.validator(world.it.tier);
+    assert_eq!(reserved(&world), world.rules.tiers.get(first).typical_run_usd);
+    world.done(Outcome::CriticalUnconfirmed(note()));
+    let second = world.rules.second_validator(first, world.it.tier);
+    assert_ne!(first, second);
+    assert_eq!(reserved(&world), world.rules.tiers.get(second).typical_run_usd);
 }

@@ -339,12 +339,24 @@ fn a_validator_is_never_weaker_than_the_middle_tier() {
 }
 
 #[test]
-fn a_second_validator_has_another_provider_or_model_where_there_is_one() {
-    let rules = load(THREE).unwrap();
-    assert_eq!(rules.second_validator(Tier::Moderate), Tier::Complex);
-    assert_eq!(rules.second_validator(Tier::Complex), Tier::Moderate);
-    let rules = Rules::default();
-    assert_eq!(rules.second_validator(Tier::Moderate), Tier::Complex);
+fn a_second_validator_has_another_provider_or_model_and_is_never_the_implementer() {
+    let (simple, moderate, complex) = (Tier::Simple, Tier::Moderate, Tier::Complex);
+    let second = |rules: &Rules, implementer| {
+        rules.second_validator(rules.validator(implementer), implementer)
+    };
+    let mut rules = load(THREE).unwrap();
+    assert_eq!(second(&rules, simple), moderate);
+    // The only other tier is the implementer's, so the first validator judges again.
+    assert_eq!(second(&rules, moderate), complex);
+    assert_eq!(second(&rules, complex), moderate);
+    // Without the implementer's provider, too.
+    rules.roles.validator_apart = ValidatorIndependence::Provider;
+    assert_eq!(second(&rules, simple), complex);
+    let mut rules = Rules::default();
+    assert_eq!(second(&rules, simple), complex);
+    rules.roles.validator_apart = ValidatorIndependence::Never;
+    assert_eq!(second(&rules, moderate), complex);
+    assert_eq!(second(&rules, complex), moderate);
 }
 
 #[test]
