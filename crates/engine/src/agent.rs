@@ -13,7 +13,7 @@ mod turn_end;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tamma_core::budget::SpendLimit;
@@ -381,6 +381,9 @@ impl CodingAgent {
     ) -> Result<RunReport, process::Error> {
         // Output is shown to people, so remove control sequences for their terminals.
         let observer = &sanitize::sanitizing_observer(observer);
+        // The endpoint's token stays secret while the run lasts. The tools exist before it.
+        let redactor = Arc::<OnceLock<Redactor>>::default();
+        let observer = &redacting_observer(observer, redactor.clone());
         records.take_over(request.run, request.timeouts.stop).await?;
         let tools = AgentTools::new(
             request.mode,
@@ -394,9 +397,8 @@ impl CodingAgent {
             .access
             .as_ref()
             .map(|access| Arc::new(access.open_endpoint(request, &tools, observer)));
-        // The endpoint's token stays secret while the run lasts.
-        let redactor = endpoint.as_ref().map(|endpoint| Redactor::new([endpoint.token().clone()]));
-        let observer = &redacting_observer(observer, redactor);
+        let token = endpoint.as_ref().map(|endpoint| endpoint.token().clone());
+        let redactor = redactor.get_or_init(|| Redactor::new(token)).clone();
         let prepared = match prepare::prepare(self, request, endpoint.as_deref()).await {
             Ok(prepared) => prepared,
             Err(error) => {
@@ -469,7 +471,7 @@ impl CodingAgent {
             report.usage = Some(endpoint.close().await.usage);
             report.metered = true;
         }
-        Ok(report)
+        Ok(report.redacted(&redactor))
     }
 }
 
@@ -502,12 +504,18 @@ impl ModelAccess {
     }
 }
 
-/// Wraps an observer so that it never receives secrets.
-fn redacting_observer(observer: &AgentObserver, redactor: Option<Redactor>) -> AgentObserver {
-    let (observer, Some(redactor)) = (observer.clone(), redactor) else {
-        return observer.clone();
-    };
-    Arc::new(move |update| observer(update.redacted(&redactor)))
+/// Wraps an observer so that it never receives secrets, once they are known.
+fn redacting_observer(
+    observer: &AgentObserver,
+    redactor: Arc<OnceLock<Redactor>>,
+) -> AgentObserver {
+    let observer = observer.clone();
+    Arc::new(move |update| {
+        observer(match redactor.get() {
+            Some(redactor) => update.redacted(redactor),
+            None => update,
+        });
+    })
 }
 
 impl AgentUpdate {
@@ -542,6 +550,19 @@ impl AgentUpdate {
 }
 
 impl RunReport {
+    /// Removes secrets from the agent's text, which becomes the reason of a failure.
+    #[must_use]
+    pub fn redacted(mut self, redactor: &Redactor) -> Self {
+        self.stderr = redactor.redact(&self.stderr).into_owned();
+        if let RunEnd::Crashed { reason }
+        | RunEnd::Unavailable { reason }
+        | RunEnd::Refused { reason } = &mut self.end
+        {
+            *reason = redactor.redact(reason).into_owned();
+        }
+        self
+    }
+
     /// Creates the report of a run that never started.
     pub fn not_started(end: RunEnd) -> Self {
         Self {
@@ -554,5 +575,36 @@ impl RunReport {
             agent: None,
             stderr: String::new(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::secret::Secret;
+
+    use super::*;
+
+    #[test]
+    fn reports_and_updates_contain_no_secrets() {
+        let redactor = Redactor::new([Secret::new("t0ken-of-run")]);
+        let reason = "failed with t0ken-of-run".to_owned();
+        let report = RunReport {
+            stderr: "t0ken-of-run".to_owned(),
+            ..RunReport::not_started(RunEnd::Crashed { reason })
+        };
+        let report = report.redacted(&redactor);
+        assert_eq!(report.end, RunEnd::Crashed { reason: "failed with [secret]".to_owned() });
+        assert_eq!(report.stderr, "[secret]");
+        let seen = Arc::<std::sync::Mutex<Vec<AgentUpdate>>>::default();
+        let observer: AgentObserver = {
+            let seen = seen.clone();
+            Arc::new(move |update| seen.lock().expect("a lock").push(update))
+        };
+        let known = Arc::<OnceLock<Redactor>>::default();
+        let observer = redacting_observer(&observer, known.clone());
+        known.get_or_init(|| redactor);
+        observer(AgentUpdate::Progress("t0ken-of-run".to_owned()));
+        let seen = seen.lock().expect("a lock").clone();
+        assert_eq!(seen, [AgentUpdate::Progress("[secret]".to_owned())]);
     }
 }

@@ -131,6 +131,9 @@ pub struct AgentQuestion {
     /// Answer that applies if nobody responds. Leave it out if only a person can decide.
     #[serde(default)]
     pub default: Option<String>,
+    /// Request that a yes would permit. Only Tamma sets it.
+    #[serde(skip)]
+    pub permission: Option<PermissionRequest>,
 }
 
 #[derive(Deserialize, JsonSchema)]
@@ -363,10 +366,19 @@ impl AgentTools {
         {
             return Ok(format!("{answer}\n\nContinue with your work."));
         }
-        self.question.send_replace(Some(question));
-        Ok("The question was forwarded, and nobody has answered yet. You will be called again with \
-            the answer. End your turn now."
-            .to_owned())
+        let is_first = self.question.send_if_modified(|open| {
+            let is_first = open.is_none();
+            open.get_or_insert(question);
+            is_first
+        });
+        Ok(if is_first {
+            "The question was forwarded, and nobody has answered yet. You will be called again with \
+             the answer. End your turn now."
+        } else {
+            "Another question of yours is open, so this one was not forwarded. You will be called \
+             again with the answer to the first, and can ask then. End your turn now."
+        }
+        .to_owned())
     }
 
     /// Handles one call. Errors are returned to the model for correction.
@@ -706,6 +718,21 @@ mod tests {
             assert!(text.contains(expected), "{text}");
             assert_eq!(tools.question.borrow().is_some(), given.is_none());
         }
+    }
+
+    #[tokio::test]
+    async fn the_first_unanswered_question_ends_the_run() {
+        let tools = tools(RunMode::Plan);
+        let mut texts = Vec::new();
+        for question in ["Tabs?", "Spaces?"] {
+            let ask = json!({ "question": question });
+            texts.push(tools.handle_call(ASK_HUMAN, ask).await.expect("accepted"));
+        }
+        assert!(texts[0].contains("was forwarded") && texts[1].contains("was not forwarded"));
+        assert_eq!(tools.wait_for_question().await.question, "Tabs?");
+        // An agent cannot name a permission that an answer grants.
+        let forged = json!({ "question": "Tabs?", "permission": { "kind": "Write" } });
+        assert!(tools.handle_call(ASK_HUMAN, forged).await.is_err());
     }
 
     #[tokio::test]

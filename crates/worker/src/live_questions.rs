@@ -38,21 +38,27 @@ pub(crate) fn ask_person(
     let longest = Duration::from_secs(u64::from(wait_seconds));
     let (store, ctx) = (store.clone(), ctx.clone());
     // A task has one open question at a time, so a second one waits for the answer to the first.
-    let turn = Arc::<Mutex<()>>::default();
+    // An unanswered question ends the run, so none is asked after it.
+    let is_over = Arc::new(Mutex::new(false));
     let ask: AskPerson = Arc::new(move |question: AgentQuestion| {
-        let (store, ctx, turn) = (store.clone(), ctx.clone(), turn.clone());
+        let (store, ctx, is_over) = (store.clone(), ctx.clone(), is_over.clone());
         let left = run_ends.saturating_duration_since(Instant::now()).saturating_sub(TIME_TO_END);
         let until = Instant::now() + longest.min(left);
         Box::pin(async move {
-            let _turn = turn.lock().await;
-            match ask_and_wait(&store, &ctx, &question, until).await {
+            let mut is_over = is_over.lock().await;
+            if *is_over {
+                return None;
+            }
+            let answer = match ask_and_wait(&store, &ctx, &question, until).await {
                 Ok(answer) => answer,
                 Err(error) => {
                     let error = &error as &dyn std::error::Error;
                     tracing::warn!(task = %ctx.task.id, error, "failed to wait for an answer");
                     None
                 }
-            }
+            };
+            *is_over = answer.is_none();
+            answer
         })
     });
     Some(ask)

@@ -4,7 +4,7 @@ mod sessions;
 mod working_folder;
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tamma_core::budget::{self, Spend, SpendLimit};
@@ -19,7 +19,7 @@ use tamma_engine::agent::{CodingAgent, ModelAccess, RunEnd, RunMode, RunReport, 
 use tamma_engine::agent_tools::{AgentGates, ToolServices};
 use tamma_engine::gate::GateCheckout;
 use tamma_engine::gateway::{BudgetLimit, BudgetScope, Gateway, Upstream};
-use tamma_engine::permission::{PermissionEffect, PermissionPolicy, PermissionRules};
+use tamma_engine::permission::PermissionRules;
 use tamma_engine::process::ProcessRecords;
 use tamma_engine::sandbox::{self, Network, Sandbox, SandboxKind};
 use tamma_engine::secret::{Redactor, Secret};
@@ -430,7 +430,6 @@ impl AgentRunner {
                 seconds,
             ),
         };
-        let subjects = Arc::<Mutex<Vec<String>>>::default();
         let request = RunRequest {
             run: ctx.run_id(),
             now: at,
@@ -443,7 +442,7 @@ impl AgentRunner {
             protected_paths: permissions.protected_patterns(),
             denied_commands: permissions.denied_commands(),
             ask_commands: permissions.ask_commands(),
-            policy: recording_policy(permissions, subjects.clone()),
+            policy: permissions.clone().into_policy(),
             model: model.clone(),
             effort: effort(&project.rules, mode, member.tier).map(|effort| effort.to_string()),
             resume,
@@ -473,7 +472,10 @@ impl AgentRunner {
             prompt: Some(recorded),
         };
         let redactor = Redactor::new(secrets);
-        let redact = Arc::new(move |text: &str| redactor.redact(text).into_owned());
+        let redact = {
+            let redactor = redactor.clone();
+            Arc::new(move |text: &str| redactor.redact(text).into_owned())
+        };
         let recorder = RunRecorder::start(
             &self.store,
             &self.config.objects,
@@ -496,7 +498,7 @@ impl AgentRunner {
             let error = &error as &dyn std::error::Error;
             tracing::warn!(run = %request.run, error, "failed to detach the private git directory");
         }
-        let report = report?;
+        let report = report?.redacted(&redactor);
         drop(observer);
         let ending = RunEnding::from(&report.end);
         if let Err(error) = recorder.finish(ending, report.usage, report.metered).await {
@@ -505,7 +507,14 @@ impl AgentRunner {
         if report.end == RunEnd::Cancelled {
             return Err(Error::Stopped);
         }
-        Ok(AgentRun { report, approval_subjects: copy_locked(&subjects), provider })
+        let approval_subjects = match &report.end {
+            RunEnd::QuestionAsked { question } => {
+                let request = question.permission.as_ref();
+                request.map(|request| permissions.subjects(request)).unwrap_or_default()
+            }
+            _ => Vec::new(),
+        };
+        Ok(AgentRun { report, approval_subjects, provider })
     }
 
     /// Converts an unfinished run to a job result: a question for a person, or a failure.
@@ -692,26 +701,6 @@ fn is_reached(bound: &BudgetLimit) -> bool {
     let BudgetLimit { limit, spent, .. } = bound;
     limit.usd.is_some_and(|usd| spent.usd >= usd)
         || limit.tokens.is_some_and(|tokens| spent.tokens >= tokens)
-}
-
-/// Wraps the permission rules to record the permissions that a person would have to grant.
-fn recording_policy(
-    permissions: PermissionRules,
-    subjects: Arc<Mutex<Vec<String>>>,
-) -> PermissionPolicy {
-    Arc::new(move |request| {
-        let decision = permissions.evaluate(request);
-        if decision.effect == PermissionEffect::Ask
-            && let Ok(mut recorded) = subjects.lock()
-        {
-            *recorded = permissions.subjects(request);
-        }
-        decision
-    })
-}
-
-fn copy_locked<T: Clone + Default>(value: &Mutex<T>) -> T {
-    value.lock().map(|value| value.clone()).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -241,9 +241,10 @@ fn write_file(home: &Path, path: &str, text: &str) -> Result<(), Error> {
     }
     // Write a new file and rename it, so that an existing link is replaced instead of followed.
     let new = full.with_extension("tamma-new");
-    match std::fs::remove_file(&new) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
-        _ => {}
+    // An agent of an earlier run may have put a folder there, so that the next one cannot start.
+    remove_any(&new).map_err(failed)?;
+    if full.symlink_metadata().is_ok_and(|metadata| metadata.is_dir()) {
+        remove_any(&full).map_err(failed)?;
     }
     let mut file = std::fs::File::options()
         .write(true)
@@ -253,6 +254,18 @@ fn write_file(home: &Path, path: &str, text: &str) -> Result<(), Error> {
         .map_err(failed)?;
     file.write_all(text.as_bytes()).map_err(failed)?;
     std::fs::rename(&new, &full).map_err(failed)
+}
+
+/// Removes a file, a link or a folder, if it exists.
+fn remove_any(path: &Path) -> io::Result<()> {
+    let removed = match path.symlink_metadata() {
+        Ok(metadata) if metadata.is_dir() => std::fs::remove_dir_all(path),
+        _ => std::fs::remove_file(path),
+    };
+    match removed {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
 }
 
 /// Creates a directory with mode 0700. A file or link at this path is removed.
@@ -379,6 +392,10 @@ mod tests {
         write_file(&home, "file", "text").expect("written");
         write_file(&home, "folder/file", "text").expect("written");
         assert_eq!(std::fs::read_dir(&outside).expect("read").count(), 0);
+        for folder in ["blocked", "blocked.tamma-new"] {
+            std::fs::create_dir_all(home.join(folder).join("x")).expect("made");
+        }
+        write_file(&home, "blocked", "text").expect("written");
         let mode = std::fs::metadata(home.join("folder/file")).expect("there").permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
     }

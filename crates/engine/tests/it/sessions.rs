@@ -274,6 +274,7 @@ async fn question_to_a_person_ends_the_run() {
         question: "Which colour?".to_owned(),
         choices: vec!["red".to_owned(), "blue".to_owned()],
         default: Some("red".to_owned()),
+        permission: None,
     };
     assert_eq!(report.end, RunEnd::QuestionAsked { question });
     assert_eq!(report.end.failure(&"a-provider".parse().unwrap()), None);

@@ -91,3 +91,22 @@ async fn a_permission_is_asked_for_once_and_then_granted_for_the_task() {
     let names = cluster.entry_names(id).await;
     assert_eq!(names.iter().filter(|name| **name == N::SmQuestionAsked).count(), 1);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_answer_to_another_question_grants_no_permission() {
+    // The policy also evaluates the denied pattern without its star, for the agent's settings.
+    let config = "permissions: { implementer: { ask: [\"command: deploy\"], \
+                  deny: [\"command: deploy *\"] } }\n";
+    let mut script = sample_script(1);
+    let args = json!({ "question": "Tabs or spaces?" });
+    script.cases[1].steps.insert(0, AgentStep::Tool { name: "ask_human".to_owned(), args });
+    let cluster = Cluster::start_with(&script, config).await;
+    let client = cluster.client().await;
+    let task = cluster.task(1);
+    let id = task.id;
+    cluster.start_task(&client, task).await;
+    cluster.with_worker(cluster.until_state(id, State::HumanEscalation)).await;
+    let asked = cluster.task_loop(id).await.open_question.unwrap();
+    let text = cluster.store.text(&asked.agent_question.unwrap()).await.unwrap();
+    assert_eq!(text, "Tabs or spaces?");
+}

@@ -114,6 +114,7 @@ pub(super) fn approval_question(
         question: format!("Allow the agent to {action}? Reason: {}.", decision.reason),
         choices: vec!["yes".to_owned(), "no".to_owned()],
         default: Some("no".to_owned()),
+        permission: Some(request.clone()),
     }
 }
 
