@@ -19,8 +19,8 @@ const RESERVED: [&str; 5] = ["CI", "HOME", "PATH", "REPORT", "TMPDIR"];
 pub struct OperatorConfig {
     /// Absolute paths that agents, gates and setups can read, such as toolchains and package caches.
     pub toolchains: Vec<String>,
-    /// Variables for gates and setups, such as the address and the password of a test database.
-    /// Agents do not get them.
+    /// Variables for gates and for setups of base commits, such as the address and the password of a
+    /// test database. Agents do not get them, nor do setups of lock files that an agent changed.
     pub test_environment: BTreeMap<String, String>,
 }
 
