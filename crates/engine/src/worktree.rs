@@ -44,6 +44,10 @@ const SNAPSHOT_INDEX: &str = "tamma-index";
 /// Index file with the files before a setup.
 const SETUP_INDEX: &str = "tamma-setup-index";
 
+/// Tree without files, which git knows in every repository. Newer versions of git read attributes of
+/// a bare repository from `HEAD` unless another tree is named.
+const EMPTY_TREE: &str = "4b825dc642cb6eb9a060e54bf8d69288fbee4904";
+
 /// Author of a commit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Author {
@@ -314,9 +318,16 @@ impl Worktree {
     }
 
     /// Returns the difference between two commits as a patch.
+    ///
+    /// It is made in the mirror without attributes, because an agent could hide changes of text
+    /// files with `.gitattributes`.
     pub async fn diff(&self, base: CommitId, commit: CommitId) -> Result<String, Error> {
+        let attributes = format!("attr.tree={EMPTY_TREE}");
         let (base, commit) = (base.to_string(), commit.to_string());
-        self.git(["diff-tree", "-r", "-p", "--no-renames", "--no-ext-diff", &base, &commit]).await
+        let options = ["--no-renames", "--no-ext-diff", "--no-textconv"];
+        let call = ["-c", &attributes, "diff-tree", "-r", "-p"];
+        let call = call.into_iter().chain(options).chain([base.as_str(), commit.as_str()]);
+        Ok(self.mirror.git.in_dir(&self.mirror.path).run(call).await?)
     }
 
     /// Returns the lines that a commit adds, by file, counted from 1.

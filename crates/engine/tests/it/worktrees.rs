@@ -339,6 +339,8 @@ async fn added_lines_are_found_despite_gitattributes() {
     for nothing in ["src/old.txt", "src", "../README.md", ""] {
         assert_eq!(tree.file_text(commit, nothing).await.unwrap(), None, "{nothing}");
     }
+    let diff = tree.diff(base, commit).await.unwrap();
+    assert!(diff.contains("\n+changed\n"), "people and validators see it: {diff}");
     assert!(tree.is_descendant(base, commit).await.unwrap());
     assert!(!tree.is_descendant(commit, base).await.unwrap());
 }
