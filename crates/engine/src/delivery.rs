@@ -93,7 +93,7 @@ fn push_outcome(branch: String, output: GitOutput) -> Result<PushOutcome, Error>
 
 /// Returns the commit of a ref in the project's repository.
 async fn source_commit(mirror: &Mirror, name: &str) -> Result<Option<CommitId>, mirror::Error> {
-    let call = ["ls-remote", "--quiet", &mirror.source, name];
+    let call = ["ls-remote", "--quiet", "--", &mirror.source, name];
     let listed = mirror.git.in_dir(&mirror.path).run(call).await?;
     match listed.split('\t').next().filter(|id| !id.is_empty()) {
         Some(id) => Ok(Some(id.parse()?)),
@@ -110,6 +110,6 @@ async fn push(
     let from = from.map(|from| from.to_string()).unwrap_or_default();
     let lease = format!("--force-with-lease={name}:{from}");
     let refspec = format!("{commit}:{name}");
-    let call = ["push", "--porcelain", &lease, &mirror.source, &refspec];
+    let call = ["push", "--porcelain", &lease, "--", &mirror.source, &refspec];
     Ok(mirror.git.in_dir(&mirror.path).output(&call).await?)
 }

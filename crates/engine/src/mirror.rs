@@ -166,6 +166,7 @@ impl Mirror {
                 "--quiet",
                 "--prune",
                 "--no-write-fetch-head",
+                "--",
                 &self.source,
                 "+refs/heads/*:refs/remotes/origin/*",
             ])
@@ -214,7 +215,8 @@ impl Mirror {
             return Ok(());
         }
         let work = crate::worktree::work_ref(task);
-        let call = ["fetch", "--quiet", "--no-write-fetch-head", "--no-tags", &self.source, &work];
+        let call = ["fetch", "--quiet", "--no-write-fetch-head", "--no-tags", "--"];
+        let call: Vec<&str> = call.into_iter().chain([self.source.as_str(), &work]).collect();
         let fetched = self.git.in_dir(&self.path).output(&call).await?;
         if fetched.code == Some(0) && self.find_commit(&name).await?.is_some() {
             return Ok(());

@@ -15,7 +15,7 @@ use tokio::fs;
 use crate::git::Git;
 use crate::mirror::{Error, Mirror, disk_error, task_branch};
 use crate::process::ProcessRecords;
-use crate::worktree::{UncommittedWork, Worktree, remove_remote_refs};
+use crate::worktree::{UncommittedWork, Worktree, remove_path, remove_remote_refs};
 
 /// Type of a workspace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Display)]
@@ -89,7 +89,9 @@ impl Workspaces {
                 let Some(task) = name.parse().ok().map(TaskId) else { continue };
                 let Some(tree) = Worktree::find(&mirror, task).await? else { continue };
                 worktrees += 1;
-                let mut unsaved = listed.unsaved_in_worktree(&tree).await?;
+                // One damaged worktree must not hide the others.
+                let unsaved = listed.unsaved_in_worktree(&tree).await;
+                let mut unsaved = unsaved.unwrap_or_else(|error| Some(error.to_string()));
                 if busy.contains(&task) {
                     unsaved = Some("in use by a process".to_owned());
                 }
@@ -171,14 +173,12 @@ impl Workspaces {
                     // Remove the marker first, so that a partly removed mirror is created again.
                     let complete = mirror.path.join("tamma-complete");
                     fs::remove_file(&complete).await.map_err(disk_error("remove", &complete))?;
-                    fs::remove_dir_all(&mirror.path)
-                        .await
-                        .map_err(disk_error("remove", &mirror.path))?;
+                    remove_path(&mirror.path).await?;
                 }
                 Ok(unsaved)
             }
             (WorkspaceKind::Home, Some(_), _) => {
-                fs::remove_dir_all(&it.path).await.map_err(disk_error("remove", &it.path))?;
+                remove_path(&it.path).await?;
                 Ok(None)
             }
             (WorkspaceKind::Gates, Some(TaskId(id)), _)
@@ -219,7 +219,8 @@ impl Workspaces {
 
 impl RemoteRefs {
     async fn list(mirror: &Mirror) -> Self {
-        let call = ["ls-remote", "--quiet", mirror.source(), "refs/tamma/*", "refs/heads/tamma/*"];
+        let call = ["ls-remote", "--quiet", "--", mirror.source()];
+        let call = call.into_iter().chain(["refs/tamma/*", "refs/heads/tamma/*"]);
         let listed = mirror.git.in_dir(&mirror.path).run(call).await;
         Self(match listed {
             Ok(text) => Ok(text

@@ -18,6 +18,7 @@ mod checkpoint;
 mod refs;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use tamma_core::ids::{CommitId, TaskId};
@@ -518,6 +519,7 @@ impl Worktree {
             remove_path(&link).await?;
         } else if exists(&link).await? {
             let replaced = self.path.join(".git-replaced");
+            remove_path(&replaced).await?;
             fs::rename(&link, &replaced).await.map_err(disk_error("rename", &link))?;
         }
         fs::write(&link, text).await.map_err(disk_error("write", &link))?;
@@ -580,10 +582,19 @@ async fn exists(path: &Path) -> Result<bool, Error> {
     }
 }
 
-/// Removes a file or directory, if it exists.
+/// Removes a file or directory, if it exists. Agents and gates may have made directories
+/// inaccessible.
 pub(crate) async fn remove_path(path: &Path) -> Result<(), Error> {
     let removed = match fs::symlink_metadata(path).await {
-        Ok(metadata) if metadata.is_dir() => fs::remove_dir_all(path).await,
+        Ok(metadata) if metadata.is_dir() => match fs::remove_dir_all(path).await {
+            Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
+                let owned = path.to_owned();
+                // If it fails, the second attempt to remove says why.
+                let _ = tokio::task::spawn_blocking(move || make_accessible(&owned)).await;
+                fs::remove_dir_all(path).await
+            }
+            removed => removed,
+        },
         Ok(_) => fs::remove_file(path).await,
         Err(error) => Err(error),
     };
@@ -592,5 +603,45 @@ pub(crate) async fn remove_path(path: &Path) -> Result<(), Error> {
             Err(disk_error("remove", path)(error))
         }
         _ => Ok(()),
+    }
+}
+
+/// Gives us access to a directory and everything below. Links are not followed.
+fn make_accessible(folder: &Path) {
+    let is_folder = folder.symlink_metadata().is_ok_and(|metadata| metadata.is_dir());
+    if !is_folder {
+        return;
+    }
+    // If it fails, the directory cannot be listed, and stays.
+    let _ = std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o700));
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        make_accessible(&entry.path());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn inaccessible_directories_are_removed_and_links_are_not_followed() {
+        let folder = tempfile::tempdir().expect("folder");
+        let (tree, outside) = (folder.path().join("tree"), folder.path().join("outside"));
+        for path in [tree.join("a/b"), outside.clone()] {
+            std::fs::create_dir_all(&path).expect("made");
+            std::fs::write(path.join("file"), "").expect("written");
+        }
+        std::os::unix::fs::symlink(&outside, tree.join("a/link")).expect("linked");
+        let lock = std::fs::Permissions::from_mode(0o000);
+        for path in [tree.join("a/b"), tree.join("a")] {
+            std::fs::set_permissions(path, lock.clone()).expect("locked");
+        }
+        let before = std::fs::metadata(&outside).expect("there").permissions();
+        make_accessible(&tree);
+        let mode = std::fs::metadata(tree.join("a/b")).expect("there").permissions().mode();
+        assert_eq!(mode & 0o777, 0o700);
+        assert_eq!(std::fs::metadata(&outside).expect("there").permissions(), before);
+        remove_path(&tree).await.expect("removed");
+        assert!(!tree.exists() && outside.join("file").exists());
     }
 }

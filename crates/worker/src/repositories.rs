@@ -82,9 +82,16 @@ impl Repositories {
             if !task_loop.state.is_terminal() {
                 continue;
             }
-            match workspaces.remove(it, task_loop.state == State::Completed).await? {
-                None => used = used.saturating_sub(it.bytes),
-                Some(reason) => tracing::warn!(%task, reason, "workspace of an ended task kept"),
+            match workspaces.remove(it, task_loop.state == State::Completed).await {
+                Ok(None) => used = used.saturating_sub(it.bytes),
+                Ok(Some(reason)) => {
+                    tracing::warn!(%task, reason, "workspace of an ended task kept")
+                }
+                // Its agent may have caused it, and must not stop other tasks.
+                Err(error) => {
+                    let error = &error as &dyn std::error::Error;
+                    tracing::warn!(%task, error, "failed to remove workspace of an ended task");
+                }
             }
             if used <= limit {
                 return Ok(None);

@@ -136,7 +136,7 @@ impl Worktree {
         .collect();
         if !fetched.is_empty() {
             // Fetch the objects only. Refs move after local work is safe.
-            let call = ["fetch", "--quiet", "--no-write-fetch-head", "--no-tags"];
+            let call = ["fetch", "--quiet", "--no-write-fetch-head", "--no-tags", "--"];
             let call = call.into_iter().chain([self.mirror.source.as_str()]);
             let call = call.chain(fetched.iter().map(String::as_str));
             self.mirror.git.in_dir(&self.mirror.path).run(call).await?;

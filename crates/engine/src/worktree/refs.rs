@@ -134,7 +134,7 @@ impl RemoteWork {
     /// Queries the project's repository with one command.
     pub(crate) async fn query(mirror: &Mirror, task: TaskId) -> Result<Self, Error> {
         let (work, checkpoint) = (work_ref(task), checkpoint_ref(task));
-        let call = ["ls-remote", "--quiet", &mirror.source, &work, &checkpoint];
+        let call = ["ls-remote", "--quiet", "--", &mirror.source, &work, &checkpoint];
         let listed = mirror.git.in_dir(&mirror.path).run(call).await?;
         let mut remote = Self::default();
         for line in listed.lines() {
@@ -193,7 +193,7 @@ pub(crate) async fn push(
     for (name, from, _) in changes {
         call.push(format!("--force-with-lease={name}:{}", text(from)));
     }
-    call.push(mirror.source.clone());
+    call.extend(["--".to_owned(), mirror.source.clone()]);
     call.extend(changes.iter().map(|(name, _, to)| format!("{}:{name}", text(to))));
     Ok(mirror.git.in_dir(&mirror.path).output(&call).await?)
 }

@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 use std::fs;
 
+use tamma_core::ids::ProjectId;
 use tamma_core::plan::FileAction;
 use tamma_engine::delivery::{self, PushOutcome, push_task_branch};
-use tamma_engine::mirror::{Error, task_branch};
+use tamma_engine::git::Git;
+use tamma_engine::mirror::{Error, Mirror, task_branch};
 use tamma_engine::worktree::Worktree;
 
 use crate::fixture::{Fixture, author, git_in};
@@ -360,4 +362,31 @@ async fn snapshot_of_a_run_moves_nothing() {
     assert_eq!(tree.head().await.unwrap(), base);
     let status = git_in(tree.path(), &["status", "--porcelain"]).await;
     assert!(status.contains("?? src/new.txt"), "the agent's index is untouched: {status}");
+}
+
+#[tokio::test]
+async fn a_worktree_opens_whatever_an_agent_put_in_place_of_its_link() {
+    let fixture = Fixture::create().await;
+    let tree = fixture.worktree().await;
+    for _ in 0..2 {
+        fs::remove_file(tree.path().join(".git")).unwrap();
+        fs::create_dir_all(tree.path().join(".git/x")).unwrap();
+        fs::create_dir_all(tree.path().join(".git-replaced/x")).unwrap();
+        let tree = fixture.worktree().await;
+        assert_eq!(tree.head().await.unwrap(), fixture.base().await);
+    }
+}
+
+#[tokio::test]
+async fn an_address_of_a_repository_is_never_an_option_of_git() {
+    let fixture = Fixture::create().await;
+    let (base, git) = (fixture.base().await, Git::find("git").await.unwrap());
+    fixture.mirror().await;
+    let loot = fixture.scratch_path("loot");
+    let source = format!("--upload-pack=touch {};", loot.display());
+    let project = "0192a000-0000-7000-8000-000000000002".parse().unwrap();
+    let mirror = Mirror::open(git, &fixture.data(), ProjectId(project), &source).await.unwrap();
+    assert!(Worktree::open(&mirror, fixture.task, base).await.is_err());
+    assert!(mirror.fetch().await.is_err());
+    assert!(!loot.exists(), "a command ran");
 }
