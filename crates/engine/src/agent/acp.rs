@@ -23,6 +23,7 @@ use agent_client_protocol::v1::schema::{
 use agent_client_protocol::{
     Agent, ByteStreams, Client, Error, JsonRpcNotification, UntypedMessage,
 };
+use chrono::TimeDelta;
 use futures_util::FutureExt as _;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -48,6 +49,9 @@ pub(super) const DEFAULT_MODEL: &str = "default";
 
 /// Error code of the protocol for a missing sign-in.
 const AUTH_REQUIRED: i32 = -32_000;
+
+/// Longest quota pause that an agent can claim. Subscriptions have weekly limits.
+const MAX_CLAIMED_QUOTA: TimeDelta = TimeDelta::days(8);
 
 /// Session update with its payload as raw JSON.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonRpcNotification)]
@@ -135,11 +139,27 @@ impl SessionContext {
         outcome
     }
 
+    /// Returns the outcome of a run whose agent reports an exhausted quota. The provider is closed
+    /// for all tasks until then, so the claim counts only if the gateway cannot know better, and
+    /// for a limited time.
+    fn end_for_claimed_quota(&self, until: Timestamp) -> RunEnd {
+        let access = self.request.access.as_ref();
+        if access.is_some_and(|access| access.upstream.is_some()) {
+            let reason = "the agent reports an exhausted quota, and its provider does not";
+            return RunEnd::Unavailable { reason: reason.to_owned() };
+        }
+        let latest = self.request.now.checked_add_signed(MAX_CLAIMED_QUOTA).unwrap_or(until);
+        RunEnd::Quota { until: until.min(latest) }
+    }
+
     /// Determines the outcome of the run from the session and the gateway.
     fn resolve_end(&self, ended: &Result<RunEnd, Error>) -> RunEnd {
         let end = match ended {
             Ok(end) => end.clone(),
-            Err(error) => end_for_error(&self.tracker, error),
+            Err(error) => match end_for_error(&self.tracker, error) {
+                RunEnd::Quota { until } => self.end_for_claimed_quota(until),
+                end => end,
+            },
         };
         // Our own decisions are final. Only claims of the agent are compared with the gateway.
         let is_agent_claim = match &end {

@@ -13,6 +13,7 @@ use tamma_engine::permission::PermissionEffect;
 use tamma_engine::process;
 use tamma_engine::submission::Submission;
 use tamma_testkit::agent::{AgentStep, PromptCase, Script};
+use tamma_testkit::model::{self, ScriptedModel};
 use tamma_testkit::sample_plan;
 use tokio_util::sync::CancellationToken;
 
@@ -342,6 +343,22 @@ async fn exhausted_quota_has_a_reset_time() {
     let failure = report.end.failure(&"a-provider".parse().unwrap()).expect("a failure");
     let provider = "a-provider".parse().unwrap();
     assert_eq!(failure.kind, FailureKind::Quota { provider, until: noon() });
+}
+
+#[tokio::test]
+async fn a_claimed_quota_is_limited_and_does_not_count_behind_the_gateway() {
+    let fixture = Fixture::create().await;
+    let data = Some(json!({ "resetAt": "2999-01-01T00:00:00Z" }));
+    let message = "quota".to_owned();
+    let script = Script::new([AgentStep::Fail { code: 429, message, data }]);
+    let mut request = fixture.run_request(&fixture.project(), RunMode::Implement);
+    let (report, _) = fixture.run_agent(&script, &request).await;
+    let RunEnd::Quota { until } = report.end else { panic!("{:?}", report.end) };
+    assert!(until < noon() + Duration::from_hours(24 * 10), "{until}");
+    let model = ScriptedModel::start(model::Script::default()).await.unwrap();
+    request.access = Some(fixture.access(Some(&model)).await);
+    let (report, _) = fixture.run_agent(&script, &request).await;
+    assert!(matches!(report.end, RunEnd::Unavailable { .. }), "{:?}", report.end);
 }
 
 #[tokio::test]
