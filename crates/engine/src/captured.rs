@@ -7,6 +7,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::output::OutputTail;
 use crate::process::{self, Launch, ProcessRecords, SupervisedProcess};
+use crate::sanitize;
 
 /// Maximum size of the kept output, in bytes, for each of the two streams.
 const MAX_OUTPUT_BYTES: usize = 32 * 1024;
@@ -18,7 +19,8 @@ const STOP_GRACE: Duration = Duration::from_secs(2);
 pub(crate) struct CapturedRun {
     /// Exit status; `None` if the time limit was exceeded.
     pub(crate) status: Option<ExitStatus>,
-    /// End of its standard output, followed by the end of its standard error.
+    /// End of its standard output, followed by the end of its standard error, without control
+    /// sequences.
     pub(crate) output: String,
 }
 
@@ -46,5 +48,7 @@ pub(crate) async fn run_captured(
     // Stop leftover processes even after a normal exit; they would disturb the next command.
     group.stop(STOP_GRACE).await?;
     let output = stdout.text().await + &stderr.text().await;
+    // People and models read it.
+    let output = sanitize::text(&output).into_owned();
     Ok(Some(CapturedRun { status, output }))
 }

@@ -13,6 +13,8 @@ use quick_xml::events::{BytesStart, Event};
 use quick_xml::{Reader, XmlVersion};
 use serde::Deserialize;
 
+use crate::sanitize;
+
 /// Maximum length of a name, in bytes.
 const MAX_NAME_BYTES: usize = 500;
 
@@ -284,7 +286,8 @@ fn normalize_name(name: &str, checkout: &Path) -> String {
     let name =
         name.replace(&format!("file://{checkout}/"), "").replace(&format!("{checkout}/"), "");
     let end = (0..=name.len().min(MAX_NAME_BYTES)).rev().find(|at| name.is_char_boundary(*at));
-    name[..end.unwrap_or_default()].replace('\0', "\u{fffd}")
+    let name = name[..end.unwrap_or_default()].replace('\0', "\u{fffd}");
+    sanitize::text(&name).into_owned()
 }
 
 #[cfg(test)]

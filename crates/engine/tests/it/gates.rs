@@ -69,6 +69,17 @@ async fn gate_passes_fails_or_times_out() {
 }
 
 #[tokio::test]
+async fn output_and_names_of_tests_contain_no_control_sequences() {
+    let fixture = Fixture::create().await;
+    let checkout = at_base(&fixture).await;
+    let print = "printf 'a\\033]0;title\\007b\\033[2J\\n'; \
+                 printf '<testsuite><testcase classname=\"s\" name=\"x\\302\\2332Jy\"/></testsuite>' > \"$REPORT\"";
+    let gate = GateCommand { report: Some(ReportFormat::Junit), ..gate(print, 60) };
+    let ran = run(&fixture, &checkout, gate).await;
+    assert_eq!((ran.output.as_str(), ran.result.passed), ("ab\n", set(&["s::xy"])));
+}
+
+#[tokio::test]
 async fn checkout_is_an_exact_commit_and_keeps_only_ignored_files() {
     let fixture = Fixture::create().await;
     let (tree, base) = (fixture.worktree().await, fixture.base().await);
