@@ -196,15 +196,15 @@ async fn a_failing_setup_is_a_failed_job_with_its_output() {
 /// lock file is broken.
 async fn cluster_with_setup(script: &Script, log: &Path) -> Cluster {
     let config = format!(
-        "setup:\n  command: 'sh install.sh {}'\n  lock_files: [deps.lock]\n",
+        "setup:\n  command: 'sh install.sh {}'\n  lock_files: [deps.txt]\n",
         log.display()
     );
     let mut cluster = Cluster::start_with(script, &config).await;
     cluster.test_environment = [("TEST_SECRET".to_owned(), "s3cret".to_owned())].into();
     let install =
-        "echo \"$(cat deps.lock) ${TEST_SECRET-none}\" >> \"$1\"\n! grep broken deps.lock\n";
+        "echo \"$(cat deps.txt) ${TEST_SECRET-none}\" >> \"$1\"\n! grep broken deps.txt\n";
     cluster.project.repository.write("install.sh", install).unwrap();
-    cluster.project.repository.write("deps.lock", "base\n").unwrap();
+    cluster.project.repository.write("deps.txt", "base\n").unwrap();
     cluster.project.repository.commit("a setup").unwrap();
     cluster
 }
@@ -224,11 +224,11 @@ fn plan_with(path: &str) -> Plan {
 async fn a_broken_lock_file_fails_the_gates_and_the_agent_repairs_it() {
     let folder = tempfile::tempdir().unwrap();
     let log = folder.path().join("setups");
-    let plan = plan_with("deps.lock");
-    let broken = [write("names.txt", SAMPLE_CONTENT), write("deps.lock", "broken\n")];
+    let plan = plan_with("deps.txt");
+    let broken = [write("names.txt", SAMPLE_CONTENT), write("deps.txt", "broken\n")];
     let script = Script::from_cases([
         PromptCase::new(PLANNER, [AgentStep::Plan(Box::new(plan))]),
-        PromptCase::new("## The setup fails", [write("deps.lock", "repaired\n")]),
+        PromptCase::new("## The setup fails", [write("deps.txt", "repaired\n")]),
         PromptCase::new(IMPLEMENTER, broken),
     ]);
     let cluster = cluster_with_setup(&script, &log).await;
