@@ -85,7 +85,7 @@ impl Repositories {
             match workspaces.remove(it, task_loop.state == State::Completed).await {
                 Ok(None) => used = used.saturating_sub(it.bytes),
                 Ok(Some(reason)) => {
-                    tracing::warn!(%task, reason, "workspace of an ended task kept")
+                    tracing::warn!(%task, reason, "workspace of an ended task kept");
                 }
                 // Its agent may have caused it, and must not stop other tasks.
                 Err(error) => {

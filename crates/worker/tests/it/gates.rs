@@ -195,10 +195,8 @@ async fn a_failing_setup_is_a_failed_job_with_its_output() {
 /// Project whose setup writes the lock file and the operator's variable to a log, and fails if the
 /// lock file is broken.
 async fn cluster_with_setup(script: &Script, log: &Path) -> Cluster {
-    let config = format!(
-        "setup:\n  command: 'sh install.sh {}'\n  lock_files: [deps.txt]\n",
-        log.display()
-    );
+    let config =
+        format!("setup:\n  command: 'sh install.sh {}'\n  lock_files: [deps.txt]\n", log.display());
     let mut cluster = Cluster::start_with(script, &config).await;
     cluster.test_environment = [("TEST_SECRET".to_owned(), "s3cret".to_owned())].into();
     let install =

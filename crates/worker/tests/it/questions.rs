@@ -94,9 +94,9 @@ async fn a_permission_is_asked_for_once_and_then_granted_for_the_task() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_answer_to_another_question_grants_no_permission() {
-    // The policy also evaluates the denied pattern without its star, for the agent's settings.
+    // The policy also evaluates the denied pattern without its stars, for the agent's settings.
     let config = "permissions: { implementer: { ask: [\"command: deploy\"], \
-                  deny: [\"command: deploy *\"] } }\n";
+                  deny: [\"command: deploy * *\"] } }\n";
     let mut script = sample_script(1);
     let args = json!({ "question": "Tabs or spaces?" });
     script.cases[1].steps.insert(0, AgentStep::Tool { name: "ask_human".to_owned(), args });
