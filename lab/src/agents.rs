@@ -8,8 +8,10 @@ mod contract;
 mod fixture;
 mod given_scenarios;
 mod table;
+mod token_usage;
 mod tool_scenarios;
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, bail};
@@ -21,11 +23,15 @@ use tokio::time::Instant;
 use self::contract::Scenario;
 use self::fixture::Candidate;
 use self::table::{ContractTable, ScenarioResult};
+use self::token_usage::TammaBuild;
 use crate::support::verdict::Verdict;
 use crate::support::{programs, tools};
 
 /// Agents of a quick run.
 const QUICK: [&str; 2] = ["claude-code", "codex"];
+
+/// Agent whose tokens a quick run measures.
+const QUICK_TOKENS: &str = "claude-code";
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -41,6 +47,9 @@ pub(crate) struct Args {
     /// Run the agents without a sandbox
     #[arg(long)]
     open: bool,
+    /// Also measure the tokens of a `tamma` program from before issue 16 (commit 68560ff)
+    #[arg(long, value_name = "PROGRAM")]
+    before: Option<PathBuf>,
 }
 
 pub(crate) async fn run(arguments: &Args, quick: bool) -> Result<Verdict> {
@@ -57,7 +66,9 @@ pub(crate) async fn run(arguments: &Args, quick: bool) -> Result<Verdict> {
             arguments.scenario.as_ref().is_none_or(|text| scenario.to_string().contains(text))
         })
         .collect();
-    if agents.is_empty() || scenarios.is_empty() {
+    let measures =
+        arguments.scenario.as_ref().is_none_or(|text| token_usage::NAME.contains(text.as_str()));
+    if agents.is_empty() || (scenarios.is_empty() && !measures) {
         bail!("no agent or scenario matches the options");
     }
     let sandbox = if arguments.open { None } else { sandbox::best_available() };
@@ -70,8 +81,20 @@ pub(crate) async fn run(arguments: &Args, quick: bool) -> Result<Verdict> {
         let candidate = Candidate { name, rules, installed, sandbox };
         let candidate = Arc::new(candidate);
         table.add(&candidate.name, check(&candidate, &scenarios, arguments.at_once).await?)?;
+        if measures && (!quick || candidate.name == QUICK_TOKENS) {
+            measure(&candidate, arguments.before.as_deref(), &mut table).await;
+        }
     }
     table.print()
+}
+
+/// Measures the tokens of a task with one agent, and with an earlier build if there is one.
+async fn measure(candidate: &Candidate, before: Option<&Path>, table: &mut ContractTable) {
+    let builds = before.map(|program| ("before", TammaBuild::Before(program)));
+    for (name, build) in builds.into_iter().chain([(table::CURRENT, TammaBuild::Current)]) {
+        let tokens = token_usage::measure(candidate, build).await;
+        table.add_tokens(&candidate.name, name, tokens);
+    }
 }
 
 /// Runs the scenarios of one agent.

@@ -16,6 +16,7 @@ use tempfile::TempDir;
 
 use crate::agent::Script;
 use crate::postgres::{PostgresServer, TestDatabase};
+use crate::programs::find_program;
 use crate::project::{ProjectConfig, ScriptedProject};
 use crate::repository::Repository;
 use crate::sample::{project_id, task_id};
@@ -62,6 +63,7 @@ pub struct ClusterBuilder {
     workers: u32,
     worker_args: Vec<String>,
     worker_env: Vec<(String, String)>,
+    program: Option<PathBuf>,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -162,9 +164,16 @@ impl ClusterBuilder {
         self
     }
 
+    /// Starts another `tamma` program than that of the same build. Its tables must be the same.
+    #[must_use]
+    pub fn program(self, program: &Path) -> Self {
+        Self { program: Some(program.to_owned()), ..self }
+    }
+
     /// Starts everything, and waits until it is ready.
     pub async fn start(self) -> Result<Cluster> {
-        let program = match crate::programs::find_program("tamma") {
+        let program = self.program.clone().map_or_else(|| find_program("tamma"), Ok);
+        let program = match program {
             Ok(program) => program,
             Err(error) if self.server || self.workers > 0 => return Err(error),
             // Not every test builds it.

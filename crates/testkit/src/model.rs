@@ -16,6 +16,7 @@ mod chat;
 mod gemini;
 mod model_response;
 mod offered_tools;
+mod prompt_cache;
 mod responses;
 mod script_position;
 mod server;
@@ -40,6 +41,9 @@ pub struct Script {
     /// Response to side requests. The default is a title.
     #[serde(rename = "side")]
     pub side_answer: Option<String>,
+    /// Counts the tokens of requests and responses, and emulates the provider's prompt cache. The
+    /// counts replace the defaults of a step.
+    pub count_tokens: bool,
 }
 
 /// Responses in matching conversations.
@@ -153,6 +157,8 @@ pub struct SentResponse {
     pub reported_usage: bool,
     /// `true` for side requests.
     pub is_side_request: bool,
+    /// Index of the matching case, if any.
+    pub case: Option<usize>,
 }
 
 /// Request that the model received.
@@ -191,6 +197,8 @@ struct RequestLog {
     requests: Vec<RecordedRequest>,
     /// Number of requests for each step of each case.
     attempts: BTreeMap<(Option<usize>, usize), u32>,
+    /// Prompts by model, for the emulated cache.
+    prompts: BTreeMap<String, Vec<prompt_cache::Prompt>>,
 }
 
 impl Script {

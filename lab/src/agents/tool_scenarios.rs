@@ -8,8 +8,9 @@ use futures_util::future::BoxFuture;
 use serde_json::json;
 use tamma_engine::agent::RunMode;
 use tamma_engine::agent_tools::{AgentGates, AgentQuestion, AskPerson};
+use tamma_testkit::model::{ConversationCase, ModelStep, Script};
 
-use super::contract::{finished, run_command, script, tool};
+use super::contract::{done, finished, run_command, script, tool};
 use super::fixture::{AgentFixture, Candidate, describe};
 
 /// Returns the body of the request that followed the first step.
@@ -40,6 +41,63 @@ pub(super) async fn rereads(candidate: &Arc<Candidate>) -> Result<Option<&'stati
     finished(&report, &updates)?;
     let body = second_request(&fixture)?;
     ensure!(body.contains("greet everyone in Latin"), "{body}; {}", describe(&report, &updates));
+    fixture.check_metering().await?;
+    Ok(None)
+}
+
+/// Instructions with which the agents ask for a summary of their conversation.
+const COMPACTION_PROMPTS: [&str; 4] = [
+    "Your task is to create a detailed summary of",
+    "CONTEXT CHECKPOINT COMPACTION",
+    "state_snapshot",
+    "anchored summary",
+];
+
+/// Summary of a compacted conversation.
+const SUMMARY: &str = "<summary>Earlier work was summarised here.</summary>";
+
+/// `get_task` returns the assignment after the agent has compacted its conversation, because the
+/// model reports that its context is nearly full.
+pub(super) async fn compacted(candidate: &Arc<Candidate>) -> Result<Option<&'static str>> {
+    // Each agent compacts from another share of its context on.
+    let used = match candidate.name.as_str() {
+        "gemini" => 900_000,
+        "codex" => 262_000,
+        _ => 195_000,
+    };
+    let full = |step: ModelStep| ModelStep { input_tokens: Some(used), ..step };
+    let case = |when: &str, unless: Option<&str>, steps: Vec<ModelStep>| ConversationCase {
+        when: when.to_owned(),
+        unless: unless.map(str::to_owned),
+        steps,
+    };
+    let mut cases = vec![case(
+        SUMMARY,
+        None,
+        vec![tool("get_task", json!({})), done("As the assignment says."), ModelStep::say("Done.")],
+    )];
+    // Some agents offer their tools with these requests too.
+    cases.extend(
+        COMPACTION_PROMPTS.map(|prompt| case(prompt, Some(SUMMARY), vec![ModelStep::say(SUMMARY)])),
+    );
+    let script = Script {
+        cases,
+        side_answer: Some(SUMMARY.to_owned()),
+        ..Script::new([full(run_command("echo lost-$((40 + 2))")), full(ModelStep::say("I stop."))])
+    };
+    let fixture = AgentFixture::new(candidate, script).await?;
+    let mut request = fixture.run_request(RunMode::Implement);
+    request.services.task_text = Some("# Task: greet everyone in Latin".to_owned());
+    let (report, updates) = fixture.run(&request).await?;
+    finished(&report, &updates)?;
+    let bodies: Vec<_> =
+        fixture.model.requests().iter().map(|request| request.body.to_string()).collect();
+    let is_asked = |body: &String| COMPACTION_PROMPTS.iter().any(|prompt| body.contains(prompt));
+    ensure!(bodies.iter().any(is_asked), "nothing was compacted; {}", describe(&report, &updates));
+    let after = bodies.iter().find(|body| body.contains("greet everyone in Latin"));
+    let after = after.context("the model did not receive the assignment")?;
+    ensure!(after.contains("summarised here"), "the assignment was read before compaction");
+    ensure!(!after.contains("lost-42"), "the conversation was not compacted: {after}");
     fixture.check_metering().await?;
     Ok(None)
 }

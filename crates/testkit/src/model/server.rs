@@ -18,7 +18,8 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
 use super::model_response::ModelResponse;
-use super::offered_tools::OfferedTools;
+use super::offered_tools::{OfferedTools, ResolvedCall};
+use super::prompt_cache::{self, Prompt};
 use super::{
     Dialect, ModelStep, RecordedRequest, RequestLog, Script, SentResponse, script_position,
 };
@@ -73,8 +74,23 @@ fn dialect_of(path: &str) -> Option<Dialect> {
     .find_map(|(end, dialect)| path.ends_with(end).then_some(dialect))
 }
 
-/// Returns the tokens of a response. Without a script, they grow from step to step.
-fn tokens_of(step: &ModelStep, dialect: Dialect, step_index: u64) -> Tokens {
+/// Returns the tokens of a response. Without a script, they grow from step to step, unless they are
+/// counted.
+fn tokens_of(
+    step: &ModelStep,
+    dialect: Dialect,
+    step_index: u64,
+    counted: Option<Tokens>,
+) -> Tokens {
+    if let Some(counted) = counted {
+        return Tokens {
+            input: step.input_tokens.unwrap_or(counted.input),
+            cached: step.cached_tokens.unwrap_or(counted.cached),
+            output: step.output_tokens.unwrap_or(counted.output),
+            cache_write: step.cache_write_tokens.unwrap_or(counted.cache_write),
+            cache_write_1h: step.cache_write_1h_tokens.unwrap_or(counted.cache_write_1h),
+        };
+    }
     let input = step.input_tokens.unwrap_or(1000 + 100 * step_index);
     let (cache_write, cache_write_1h) = match dialect {
         Dialect::Anthropic => (
@@ -92,6 +108,24 @@ fn tokens_of(step: &ModelStep, dialect: Dialect, step_index: u64) -> Tokens {
         cache_write,
         cache_write_1h,
     }
+}
+
+impl RequestLog {
+    /// Counts the input tokens of a request, and remembers its prompt.
+    fn count_prompt(&mut self, model: &str, dialect: Dialect, request: &Value) -> Tokens {
+        let earlier = self.prompts.entry(model.to_owned()).or_default();
+        let prompt = Prompt::of(dialect, request);
+        let tokens = prompt_cache::input_tokens(dialect, &prompt, earlier);
+        earlier.push(prompt);
+        tokens
+    }
+}
+
+/// Counts the tokens of a response.
+fn output_tokens(text: Option<&str>, calls: &[ResolvedCall]) -> u64 {
+    let calls = calls.iter().map(|call| call.name.len() + call.input.object().to_string().len());
+    let bytes = text.map_or(0, str::len) + calls.sum::<usize>();
+    u64::try_from(prompt_cache::count(bytes)).unwrap_or(u64::MAX)
 }
 
 async fn handle_request(
@@ -166,12 +200,18 @@ async fn handle_request(
         }
         text => text.clone(),
     };
+    let calls: Vec<_> = step.calls.iter().map(|call| offer.resolve(call)).collect();
+    let model = model.unwrap_or("unnamed").to_owned();
+    let counted = shared.script.count_tokens.then(|| {
+        let input = shared.log().count_prompt(&model, dialect, &request);
+        Tokens { output: output_tokens(text.as_deref(), &calls), ..input }
+    });
     let response = ModelResponse {
-        model: model.unwrap_or("unnamed").to_owned(),
+        model,
         text,
-        calls: step.calls.iter().map(|call| offer.resolve(call)).collect(),
+        calls,
         stop: step.stop.clone(),
-        tokens: tokens_of(&step, dialect, step_index),
+        tokens: tokens_of(&step, dialect, step_index, counted),
         reports_usage: asked_for_usage && !step.hide_usage,
         step_marker,
     };
@@ -181,6 +221,7 @@ async fn handle_request(
         tokens: response.tokens,
         reported_usage: response.reports_usage,
         is_side_request,
+        case,
     };
     let encoded = response.encode(dialect);
     if streamed {

@@ -123,3 +123,20 @@ fn tool_is_found_by_the_end_of_its_name() {
     let searched = json!({ "tools": [{ "type": "tool_search" }] });
     assert_eq!(name(&searched), "mcp__tamma.submit_plan");
 }
+
+#[tokio::test]
+async fn counted_tokens_are_reported_with_the_cached_prefix() {
+    let script = Script { count_tokens: true, ..Script::new(steps()) };
+    let model = ScriptedModel::start(script).await.expect("model");
+    let long = json!({ "role": "user", "content": "word".repeat(2_000) });
+    let first = post(&model, "/v1/chat/completions", &chat(&json!([long]))).await;
+    let result = json!({ "role": "tool", "tool_call_id": "call_c0s0_0", "content": "a file" });
+    let message = first["choices"][0]["message"].clone();
+    let messages = json!([long, message, result]);
+    let second = post(&model, "/v1/chat/completions", &chat(&messages)).await;
+    let cached = |response: &Value| response["usage"]["prompt_tokens_details"]["cached_tokens"].clone();
+    assert_eq!((cached(&first), cached(&second)), (json!(0), json!(1_920)));
+    let sent = model.sent();
+    assert_eq!(second["usage"]["prompt_tokens"], sent[1].tokens.input + 1_920);
+    assert_eq!(second["usage"]["completion_tokens"], json!(3), "a token is four bytes: Done. [c0s1]");
+}
