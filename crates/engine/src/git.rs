@@ -1,7 +1,7 @@
 //! The `git` program, run without a shell.
 //!
 //! This is the user's own git, so credentials and signing work as usual. Files of Git LFS are checked
-//! out as pointers. Prompts, background maintenance and hooks are off: agents write to these
+//! out and committed as they are, so they stay pointers. Prompts, background maintenance and hooks are off: agents write to these
 //! checkouts, and a hook in one would run with our permissions. Nothing is retried here. Callers
 //! know which failures are temporary.
 
@@ -20,6 +20,19 @@ use crate::output;
 
 /// Maximum size of the error output that is kept, in bytes.
 const MAX_STDERR_BYTES: usize = 4_000;
+
+/// Turns Git LFS off. A mirror has no remote to download from, and a filtered file would be stored
+/// here only, because no hook uploads it.
+const NO_LFS: [&str; 8] = [
+    "-c",
+    "filter.lfs.process=",
+    "-c",
+    "filter.lfs.smudge=",
+    "-c",
+    "filter.lfs.clean=",
+    "-c",
+    "filter.lfs.required=false",
+];
 
 /// Error from running git.
 #[derive(Debug, thiserror::Error)]
@@ -183,11 +196,10 @@ impl GitCommand<'_> {
             .args(["-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false"])
             // Background maintenance would run in a repository that we hold a lock on.
             .args(["-c", "gc.auto=0", "-c", "maintenance.auto=false"])
+            .args(NO_LFS)
             .args(arguments)
             .current_dir(&self.folder)
             .env("GIT_TERMINAL_PROMPT", "0")
-            // A mirror has no remote to download large files from, so a checkout would fail.
-            .env("GIT_LFS_SKIP_SMUDGE", "1")
             .env("LC_ALL", "C")
             .stdin(if self.input.is_some() { Stdio::piped() } else { Stdio::null() })
             .stdout(Stdio::piped())

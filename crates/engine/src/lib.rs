@@ -8,6 +8,7 @@ pub mod gate;
 pub mod gateway;
 pub mod git;
 pub mod mirror;
+pub mod missing_content;
 mod output;
 pub mod patterns;
 pub mod permission;

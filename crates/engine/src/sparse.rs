@@ -47,7 +47,7 @@ impl SparseFolders {
     }
 
     /// Returns `true` if a file is checked out.
-    fn includes(&self, path: &str) -> bool {
+    pub(crate) fn includes(&self, path: &str) -> bool {
         let Some((folder, _)) = path.rsplit_once('/') else { return true };
         let is_below = |path: &str, above: &str| {
             path.strip_prefix(above).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))

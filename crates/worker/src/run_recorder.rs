@@ -71,6 +71,8 @@ pub struct RunFacts {
     pub worker: String,
     /// Prompt of the run, if it was made from a template.
     pub prompt: Option<PromptRecord>,
+    /// Description of content that the checkout lacks.
+    pub missing_content: Option<String>,
 }
 
 /// Identity of a run's prompt.
@@ -164,6 +166,9 @@ impl RunRecorder {
         let mut line_builder = LineBuilder::new(redact, before);
         if let Some(prompt) = facts.prompt {
             line_builder.observe(at, Observation::Prompt(prompt, run.model.clone()));
+        }
+        if let Some(missing) = facts.missing_content {
+            line_builder.observe(at, Observation::Note(missing));
         }
         let recorder_task = RecorderTask {
             store: store.clone(),

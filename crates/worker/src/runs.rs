@@ -19,6 +19,7 @@ use tamma_engine::agent::{CodingAgent, ModelAccess, RunEnd, RunMode, RunReport, 
 use tamma_engine::agent_tools::{AgentGates, ToolServices};
 use tamma_engine::gate::GateCheckout;
 use tamma_engine::gateway::{BudgetLimit, BudgetScope, Gateway, Upstream};
+use tamma_engine::missing_content::MissingContent;
 use tamma_engine::permission::PermissionRules;
 use tamma_engine::process::ProcessRecords;
 use tamma_engine::sandbox::{self, Network, Sandbox, SandboxKind};
@@ -411,6 +412,11 @@ impl AgentRunner {
         };
         let resume_prompt = continuation.map(|it| it.text + &answers_text);
         let secrets = self.secrets(rules, upstream.as_ref());
+        let missing = match ctx.task_loop.pin {
+            Some(pin) => folder.missing_content(pin.base).await?,
+            None => MissingContent::default(),
+        };
+        let missing_text = missing.for_agents().unwrap_or_default();
         let limits = RunLimits {
             mode,
             brief: brief.as_deref(),
@@ -419,6 +425,7 @@ impl AgentRunner {
             protected: &permissions.protected_patterns(),
             denied: &permissions.denied_commands(),
             answers: &answers_text,
+            missing_content: &missing_text,
         };
         let services = ToolServices {
             task_text: task_text(&self.store, ctx, &limits).await?,
@@ -434,7 +441,7 @@ impl AgentRunner {
             run: ctx.run_id(),
             now: at,
             worktree: path.clone(),
-            prompt: prompt.text + &answers_text + left,
+            prompt: prompt.text + &missing_text + &answers_text + left,
             mode,
             time_limit: Duration::from_secs(u64::from(seconds)),
             shell_limit: shell_limit(&ctx.rules, seconds),
@@ -470,6 +477,7 @@ impl AgentRunner {
             mode,
             worker: self.config.name.clone(),
             prompt: Some(recorded),
+            missing_content: missing.summary(),
         };
         let redactor = Redactor::new(secrets);
         let redact = {

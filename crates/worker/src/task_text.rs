@@ -32,6 +32,8 @@ pub(crate) struct RunLimits<'a> {
     pub(crate) denied: &'a [String],
     /// Questions and answers, as in the prompt.
     pub(crate) answers: &'a str,
+    /// Section about files that no checkout has, as in the prompt.
+    pub(crate) missing_content: &'a str,
 }
 
 /// Writes the assignment of a run. A learning run has everything in its prompt and needs none.
@@ -126,6 +128,7 @@ impl AssignedTask<'_> {
             if run.mode.is_read_only() { "nothing" } else { "files in your working folder" };
         let _ = writeln!(text, "- You may change: {changes}; never: {}", run.protected.join(", "));
         let _ = writeln!(text, "- Denied commands: {}", run.denied.join(", "));
+        text.push_str(run.missing_content);
         if !run.answers.trim().is_empty() {
             let _ = write!(text, "\n{}\n", run.answers.trim());
         }
@@ -148,7 +151,9 @@ mod tests {
     fn limits(mode: RunMode) -> RunLimits<'static> {
         let (protected, denied) = (&[], &[]);
         let (brief, allowance) = (Some("tests failed"), SpendLimit::default());
-        RunLimits { mode, brief, seconds: 60, allowance, protected, denied, answers: "" }
+        let (answers, missing_content) = ("", "");
+        let seconds = 60;
+        RunLimits { mode, brief, seconds, allowance, protected, denied, answers, missing_content }
     }
 
     #[test]

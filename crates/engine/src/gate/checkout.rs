@@ -69,6 +69,11 @@ impl CheckoutLocation {
 }
 
 impl GateCheckout {
+    /// Returns the mirror that the checkout belongs to.
+    pub fn mirror(&self) -> &Mirror {
+        &self.mirror
+    }
+
     /// Opens the checkout for the commits of a task. Waits until it is free.
     pub async fn for_task(mirror: &Mirror, task: TaskId) -> Result<Self, Error> {
         Self::open(mirror, GATES, task.0).await

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tamma_core::rules::SandboxMode;
 use tamma_engine::gate::GateCheckout;
+use tamma_engine::missing_content::MissingContent;
 use tamma_engine::process::Launch;
 use tamma_engine::sandbox::{self, Launcher, Network, Sandbox, SandboxKind};
 use tamma_engine::setup::{SetupCommand, SetupOutcome};
@@ -361,4 +362,60 @@ async fn sparse_checkout_leaves_folders_out_without_removing_them() {
     assert_eq!((text.as_str(), moved.path().join("api/main.txt").exists()), ("third\n", false));
     let touched: Vec<_> = moved.diff_stat(commit).await.unwrap().into_keys().collect();
     assert_eq!(touched, ["web/app.txt"]);
+}
+
+const POINTER: &str =
+    "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a21\nsize 12345\n";
+
+#[tokio::test]
+async fn submodules_and_files_of_git_lfs_are_left_out_and_named() {
+    let fixture = Fixture::create().await;
+    let none = fixture.mirror().await.missing_content(fixture.base().await).await.unwrap();
+    assert_eq!(none, MissingContent::default());
+    let project = fixture.project();
+    fs::create_dir_all(project.join("art")).unwrap();
+    fs::write(project.join("art/.gitattributes"), "*.png filter=lfs diff=lfs -text\n").unwrap();
+    fs::write(project.join("art/logo.png"), POINTER).unwrap();
+    fs::write(project.join("quote.md"), format!("A pointer begins with: {POINTER}")).unwrap();
+    let module = "[submodule \"lib\"]\n\tpath = vendor/lib\n\turl = file:///nowhere\n";
+    fs::write(project.join(".gitmodules"), module).unwrap();
+    // Not the user's filters: they might be those of Git LFS.
+    let add = ["-c", "filter.lfs.clean=", "-c", "filter.lfs.process=", "-c", "filter.lfs.required="];
+    fixture.git(&[&add[..], &["add", "--all"]].concat()).await;
+    let link = format!("160000,{},vendor/lib", fixture.base().await);
+    fixture.git(&["update-index", "--add", "--cacheinfo", &link]).await;
+    fixture.git(&["commit", "--quiet", "-m", "large files"]).await;
+
+    let mirror = fixture.mirror().await;
+    mirror.fetch().await.unwrap();
+    let base = mirror.resolve("main").await.unwrap();
+    let missing = mirror.missing_content(base).await.unwrap();
+    let expected = MissingContent {
+        submodules: vec!["vendor/lib".to_owned()],
+        lfs_files: vec!["art/logo.png".to_owned()],
+    };
+    assert_eq!(missing, expected);
+    let sparse = mirror.clone().with_sparse(SparseFolders::new(&["src".to_owned()]));
+    assert_eq!(sparse.missing_content(base).await.unwrap(), MissingContent::default());
+
+    // Filters that would fail, as those of Git LFS do without a server.
+    let path = fixture.data().join("mirrors/0192a000-0000-7000-8000-000000000002.git");
+    for (name, value) in [("smudge", "false"), ("clean", "false"), ("required", "true")] {
+        git_in(&path, &["config", &format!("filter.lfs.{name}"), value]).await;
+    }
+    let tree = Worktree::open(&mirror, fixture.task, base).await.unwrap();
+    let logo = tree.path().join("art/logo.png");
+    assert_eq!(fs::read_to_string(&logo).unwrap(), POINTER);
+    assert_eq!(fs::read_dir(tree.path().join("vendor/lib")).unwrap().count(), 0);
+    assert_eq!(tree.diff_stat(base).await.unwrap().len(), 0);
+    // Work beside them is committed without them.
+    fs::write(tree.path().join("src/new.txt"), "new\n").unwrap();
+    let commit = tree.commit_all(1, "Work", &author()).await.unwrap();
+    let touched: Vec<_> = tree.changed_files(base, commit).await.unwrap().into_keys().collect();
+    assert_eq!(touched, ["src/new.txt"]);
+    // A replaced pointer is committed as it is, where people see it.
+    fs::write(&logo, "a picture\n").unwrap();
+    let commit = tree.commit_all(2, "Work", &author()).await.unwrap();
+    let text = tree.file_text(commit, "art/logo.png").await.unwrap();
+    assert_eq!(text.as_deref(), Some("a picture"));
 }

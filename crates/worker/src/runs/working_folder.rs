@@ -2,9 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use tamma_core::ids::TaskId;
+use tamma_core::ids::{CommitId, TaskId};
 use tamma_engine::agent::RunMode;
 use tamma_engine::gate::GateCheckout;
+use tamma_engine::missing_content::MissingContent;
 use tamma_engine::private_git::PrivateGit;
 use tamma_engine::worktree::Worktree;
 
@@ -30,6 +31,16 @@ impl WorkingFolder<'_> {
             Self::Worktree(worktree) => worktree.path().to_owned(),
             Self::Checkout(checkout) => checkout.path(),
         }
+    }
+
+    /// Returns what the directory lacks of a commit.
+    pub(super) async fn missing_content(self, base: CommitId) -> Result<MissingContent, Error> {
+        let mirror = match self {
+            Self::Empty(_) => return Ok(MissingContent::default()),
+            Self::Worktree(worktree) => worktree.mirror(),
+            Self::Checkout(checkout) => checkout.mirror(),
+        };
+        Ok(mirror.missing_content(base).await?)
     }
 
     /// Returns the home directory of the setup that prepared this directory.

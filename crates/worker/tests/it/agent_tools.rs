@@ -38,6 +38,10 @@ async fn an_agent_runs_the_gates_on_its_files_and_reads_its_assignment() {
     // Slow enough to be running when the agent starts the next one.
     let slow_gate = "  slow: { command: sleep 2, kind: lint }\n";
     let cluster = Cluster::start_with(&Script::planned(plan, work), slow_gate).await;
+    let repository = &cluster.project.repository;
+    let link = format!("160000,{},vendor/lib", repository.git(&["rev-parse", "HEAD"]).unwrap());
+    repository.git(&["update-index", "--add", "--cacheinfo", &link]).unwrap();
+    repository.git(&["commit", "--quiet", "--message", "a submodule"]).unwrap();
     let client = cluster.client().await;
     let task = cluster.task(1);
     let id = task.id;
@@ -52,6 +56,8 @@ async fn an_agent_runs_the_gates_on_its_files_and_reads_its_assignment() {
     for text in [
         "# Task: Greet Cy",
         "Approved plan",
+        "# Content that is not here",
+        "Submodules are not checked out, and their folders are empty: `vendor/lib`.",
         "Gate run `g1` started",
         "gate run `g1` is still running",
         "no gate `no-such-gate`; there are: check, slow",

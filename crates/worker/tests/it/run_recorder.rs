@@ -72,6 +72,7 @@ impl RecorderFixture {
             mode: RunMode::Implement,
             worker: "here".to_owned(),
             prompt: None,
+            missing_content: None,
         };
         let redact: Redact = Arc::new(|text| text.replace("sk-secret", "…"));
         let data = self.folder.path();
