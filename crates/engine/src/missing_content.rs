@@ -81,12 +81,18 @@ impl MissingContent {
         // Writing to a string cannot fail.
         if !self.submodules.is_empty() {
             let paths = named(&self.submodules);
-            let _ = write!(text, "Submodules are not checked out, and their folders are empty: {paths}.");
+            let _ = write!(
+                text,
+                "Submodules are not checked out, and their folders are empty: {paths}."
+            );
         }
         if !self.lfs_files.is_empty() {
             let space = if text.is_empty() { "" } else { " " };
             let paths = named(&self.lfs_files);
-            let _ = write!(text, "{space}Files of Git LFS are pointers, without their content: {paths}.");
+            let _ = write!(
+                text,
+                "{space}Files of Git LFS are pointers, without their content: {paths}."
+            );
         }
         Some(text).filter(|text| !text.is_empty())
     }

@@ -8,6 +8,8 @@
 //! markers in scripted texts name the played steps. Retries, restarted agents and side requests
 //! therefore never lose the position.
 //!
+//! Token counts are scripted, or counted with an emulated prompt cache (`count_tokens`).
+//!
 //! A side request, such as for a title, a summary or an approval, plays no step. It is recognised
 //! by the lack of tools or by a requested output format.
 

@@ -61,7 +61,8 @@ impl ContractTable {
     ) {
         let word = if tokens.is_ok() { "measured" } else { "FAILED" };
         // Errors are ignored: the table repeats the result.
-        let _ = writeln!(std::io::stderr(), "{agent}: {}, {build} build: {word}", token_usage::NAME);
+        let _ =
+            writeln!(std::io::stderr(), "{agent}: {}, {build} build: {word}", token_usage::NAME);
         self.tokens.push((agent.to_owned(), build, tokens));
     }
 

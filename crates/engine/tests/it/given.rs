@@ -364,8 +364,7 @@ async fn sparse_checkout_leaves_folders_out_without_removing_them() {
     assert_eq!(touched, ["web/app.txt"]);
 }
 
-const POINTER: &str =
-    "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a21\nsize 12345\n";
+const POINTER: &str = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a21\nsize 12345\n";
 
 #[tokio::test]
 async fn submodules_and_files_of_git_lfs_are_left_out_and_named() {
@@ -380,7 +379,8 @@ async fn submodules_and_files_of_git_lfs_are_left_out_and_named() {
     let module = "[submodule \"lib\"]\n\tpath = vendor/lib\n\turl = file:///nowhere\n";
     fs::write(project.join(".gitmodules"), module).unwrap();
     // Not the user's filters: they might be those of Git LFS.
-    let add = ["-c", "filter.lfs.clean=", "-c", "filter.lfs.process=", "-c", "filter.lfs.required="];
+    let add =
+        ["-c", "filter.lfs.clean=", "-c", "filter.lfs.process=", "-c", "filter.lfs.required="];
     fixture.git(&[&add[..], &["add", "--all"]].concat()).await;
     let link = format!("160000,{},vendor/lib", fixture.base().await);
     fixture.git(&["update-index", "--add", "--cacheinfo", &link]).await;

@@ -194,7 +194,8 @@ mod tests {
             .iter()
             .enumerate()
             .map(|(index, (size, ttl))| {
-                let mut block = json!({ "type": "text", "text": format!("{index}{}", text(*size)) });
+                let mut block =
+                    json!({ "type": "text", "text": format!("{index}{}", text(*size)) });
                 if let Some(ttl) = ttl {
                     block["cache_control"] = json!({ "type": "ephemeral", "ttl": ttl });
                 }

@@ -134,9 +134,14 @@ async fn counted_tokens_are_reported_with_the_cached_prefix() {
     let message = first["choices"][0]["message"].clone();
     let messages = json!([long, message, result]);
     let second = post(&model, "/v1/chat/completions", &chat(&messages)).await;
-    let cached = |response: &Value| response["usage"]["prompt_tokens_details"]["cached_tokens"].clone();
+    let cached =
+        |response: &Value| response["usage"]["prompt_tokens_details"]["cached_tokens"].clone();
     assert_eq!((cached(&first), cached(&second)), (json!(0), json!(1_920)));
     let sent = model.sent();
     assert_eq!(second["usage"]["prompt_tokens"], sent[1].tokens.input + 1_920);
-    assert_eq!(second["usage"]["completion_tokens"], json!(3), "a token is four bytes: Done. [c0s1]");
+    assert_eq!(
+        second["usage"]["completion_tokens"],
+        json!(3),
+        "a token is four bytes: Done. [c0s1]"
+    );
 }
