@@ -53,6 +53,9 @@ const COMPACTION_PROMPTS: [&str; 4] = [
     "anchored summary",
 ];
 
+/// Command with more output than agents keep of a compacted conversation.
+const LONG_OUTPUT: &str = "seq -f 'lost-%05g, a line that fills the context of the model' 1 500";
+
 /// Summary of a compacted conversation.
 const SUMMARY: &str = "<summary>Earlier work was summarised here.</summary>";
 
@@ -83,7 +86,7 @@ pub(super) async fn compacted(candidate: &Arc<Candidate>) -> Result<Option<&'sta
     let script = Script {
         cases,
         side_answer: Some(SUMMARY.to_owned()),
-        ..Script::new([full(run_command("echo lost-$((40 + 2))")), full(ModelStep::say("I stop."))])
+        ..Script::new([full(run_command(LONG_OUTPUT)), full(ModelStep::say("I stop."))])
     };
     let fixture = AgentFixture::new(candidate, script).await?;
     let mut request = fixture.run_request(RunMode::Implement);
@@ -97,7 +100,7 @@ pub(super) async fn compacted(candidate: &Arc<Candidate>) -> Result<Option<&'sta
     let after = bodies.iter().find(|body| body.contains("greet everyone in Latin"));
     let after = after.context("the model did not receive the assignment")?;
     ensure!(after.contains("summarised here"), "the assignment was read before compaction");
-    ensure!(!after.contains("lost-42"), "the conversation was not compacted: {after}");
+    ensure!(!after.contains("lost-00001"), "the conversation was not compacted: {after}");
     fixture.check_metering().await?;
     Ok(None)
 }
