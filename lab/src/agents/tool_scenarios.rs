@@ -57,7 +57,7 @@ const COMPACTION_PROMPTS: [&str; 4] = [
 const LONG_OUTPUT: &str = "seq -f 'lost-%05g, a line that fills the context of the model' 1 500";
 
 /// Summary of a compacted conversation.
-const SUMMARY: &str = "<summary>Earlier work was summarised here.</summary>";
+const SUMMARY: &str = "Earlier work was summarised here.";
 
 /// `get_task` returns the assignment after the agent has compacted its conversation, because the
 /// model reports that its context is nearly full.
@@ -74,6 +74,8 @@ pub(super) async fn compacted(candidate: &Arc<Candidate>) -> Result<Option<&'sta
         unless: unless.map(str::to_owned),
         steps,
     };
+    // Claude Code keeps what is in these tags.
+    let answer = format!("<summary>{SUMMARY}</summary>");
     let mut cases = vec![case(
         SUMMARY,
         None,
@@ -81,11 +83,11 @@ pub(super) async fn compacted(candidate: &Arc<Candidate>) -> Result<Option<&'sta
     )];
     // Some agents offer their tools with these requests too.
     cases.extend(
-        COMPACTION_PROMPTS.map(|prompt| case(prompt, Some(SUMMARY), vec![ModelStep::say(SUMMARY)])),
+        COMPACTION_PROMPTS.map(|prompt| case(prompt, Some(SUMMARY), vec![ModelStep::say(&answer)])),
     );
     let script = Script {
         cases,
-        side_answer: Some(SUMMARY.to_owned()),
+        side_answer: Some(answer),
         ..Script::new([full(run_command(LONG_OUTPUT)), full(ModelStep::say("I stop."))])
     };
     let fixture = AgentFixture::new(candidate, script).await?;
@@ -99,7 +101,7 @@ pub(super) async fn compacted(candidate: &Arc<Candidate>) -> Result<Option<&'sta
     ensure!(bodies.iter().any(is_asked), "nothing was compacted; {}", describe(&report, &updates));
     let after = bodies.iter().find(|body| body.contains("greet everyone in Latin"));
     let after = after.context("the model did not receive the assignment")?;
-    ensure!(after.contains("summarised here"), "the assignment was read before compaction");
+    ensure!(after.contains(SUMMARY), "the assignment was read before compaction");
     ensure!(!after.contains("lost-00001"), "the conversation was not compacted: {after}");
     fixture.check_metering().await?;
     Ok(None)
