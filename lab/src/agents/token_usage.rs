@@ -145,14 +145,13 @@ pub(crate) async fn measure(candidate: &Candidate, build: TammaBuild<'_>) -> Res
     // Not in /tmp, because each sandbox has its own.
     let folder = tempfile::tempdir_in(programs::folder()?)?;
     let path = std::env::var("PATH").unwrap_or_default();
-    let key = candidate.rules.key.as_deref().context("the agent has no key")?;
     let mut cluster = Cluster::builder()
         .folder(folder.path())
         .private_servers()
         .server()
         .workers(1)
         .worker_env("PATH", format!("{}:{path}", candidate.programs().display()))
-        .worker_env(key, "a-key-that-only-the-gateway-knows");
+        .worker_env(&candidate.rules.key, "a-key-that-only-the-gateway-knows");
     if let TammaBuild::Before(program) = build {
         cluster = cluster.program(program);
     }
