@@ -9,7 +9,7 @@
 //! - OpenAI caches every prefix of at least 1024 tokens, in steps of 128.
 //! - Gemini caches prefixes implicitly, from a size on that depends on the model.
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use tamma_core::cost::Tokens;
 
 use super::Dialect;
@@ -71,12 +71,17 @@ impl Prompt {
         prompt
     }
 
-    /// Adds a tool, a part of the system prompt or a message. The blocks of a message count alone.
+    /// Adds a tool, a part of the system prompt or a message. The blocks of a message count alone,
+    /// and a text is the same as one block with it.
     fn add(&mut self, value: &Value) {
         match (value.get("role"), value.get("content")) {
             (Some(role), Some(Value::Array(blocks))) => {
                 self.text.push_str(&role.to_string());
                 blocks.iter().for_each(|block| self.add_block(block));
+            }
+            (Some(role), Some(Value::String(text))) => {
+                self.text.push_str(&role.to_string());
+                self.add_block(&json!({ "type": "text", "text": text }));
             }
             _ => self.add_block(value),
         }
@@ -174,8 +179,6 @@ fn anthropic_writes(prompt: &Prompt, read: usize) -> [usize; 2] {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     /// Text of about this number of tokens.
@@ -226,6 +229,21 @@ mod tests {
         let unmarked = anthropic(&[(5_000, None), (1_000, None)]);
         let without = tokens(Dialect::Anthropic, &[second, unmarked]);
         assert_eq!((without.cached, without.cache_write), (0, 0), "nothing is marked");
+    }
+
+    #[test]
+    fn text_is_the_same_as_one_block() {
+        let message =
+            |content: Value| json!({ "messages": [{ "role": "user", "content": content }] });
+        let marked = json!([{
+            "type": "text", "text": text(5_000), "cache_control": { "type": "ephemeral" },
+        }]);
+        let next = json!({ "messages": [
+            { "role": "user", "content": text(5_000) },
+            { "role": "user", "content": marked.clone() },
+        ] });
+        let counted = tokens(Dialect::Anthropic, &[message(marked), next]);
+        assert!(counted.cached > 5_000, "{counted:?}");
     }
 
     #[test]
