@@ -64,6 +64,7 @@ const SUMMARY: &str = "Earlier work was summarised here.";
 pub(super) async fn compacted(candidate: &Arc<Candidate>) -> Result<Option<&'static str>> {
     // Each agent compacts from another share of its context on.
     let used = match candidate.name.as_str() {
+        "claude-code" => 980_000,
         "gemini" => 900_000,
         "codex" => 262_000,
         _ => 195_000,
