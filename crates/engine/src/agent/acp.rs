@@ -80,7 +80,7 @@ pub(super) async fn run_session(
     context: SessionContext,
 ) -> RunEnd {
     let (updates, permissions, after) = (context.clone(), context.clone(), context.clone());
-    let ended = Client
+    let session = Client
         .v1()
         .name("tamma")
         .on_receive_notification(
@@ -105,8 +105,9 @@ pub(super) async fn run_session(
         .connect_with(
             ByteStreams::new(stdin.compat_write(), stdout.compat()),
             async move |agent: ConnectionTo<Agent>| AcpSession { agent, ctx: context }.run().await,
-        )
-        .await;
+        );
+    // Too large to be part of every future that awaits a run.
+    let ended = Box::pin(session).await;
     after.resolve_end(&ended)
 }
 

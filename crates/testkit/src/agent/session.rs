@@ -324,11 +324,8 @@ impl AgentTurn<'_> {
                     .raw_input(json!({ "command": command }));
                 if self.request_permission(call).await? {
                     let mut shell = shell(&command, &self.folder);
-                    shell
-                        .stdout(Stdio::null())
-                        .status()
-                        .await
-                        .map_err(Error::into_internal_error)?;
+                    let ended = shell.stdout(Stdio::null()).status().await;
+                    ended.map_err(Error::into_internal_error)?;
                     self.complete_call()?;
                 }
             }
@@ -338,10 +335,7 @@ impl AgentTurn<'_> {
             }
             AgentStep::Tool { name, args } => self.call_tool(name, &args).await?,
             AgentStep::ToolsTogether { name, calls } => {
-                let calls = calls.iter().map(|args| tools::call_tool(&self.servers, &name, args));
-                for result in futures_util::future::join_all(calls).await {
-                    self.say(result.unwrap_or_else(|error| format!("{error:#}")))?;
-                }
+                self.call_tools_together(&name, &calls).await?;
             }
             AgentStep::Model => {
                 let status = tools::call_model().await;
@@ -404,6 +398,15 @@ impl AgentTurn<'_> {
             "files": files.iter().map(text).collect::<Vec<_>>(),
         });
         self.say(description.to_string())
+    }
+
+    /// Calls a tool several times at once.
+    async fn call_tools_together(&self, name: &str, calls: &[Value]) -> Result<(), Error> {
+        let calls = calls.iter().map(|args| tools::call_tool(&self.servers, name, args));
+        for result in futures_util::future::join_all(calls).await {
+            self.say(result.unwrap_or_else(|error| format!("{error:#}")))?;
+        }
+        Ok(())
     }
 
     /// Calls a tool of the session's MCP server.

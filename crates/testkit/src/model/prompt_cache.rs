@@ -77,7 +77,9 @@ impl Prompt {
         match (value.get("role"), value.get("content")) {
             (Some(role), Some(Value::Array(blocks))) => {
                 self.text.push_str(&role.to_string());
-                blocks.iter().for_each(|block| self.add_block(block));
+                for block in blocks {
+                    self.add_block(block);
+                }
             }
             (Some(role), Some(Value::String(text))) => {
                 self.text.push_str(&role.to_string());
