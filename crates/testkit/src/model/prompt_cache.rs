@@ -9,7 +9,7 @@
 //! - OpenAI caches every prefix of at least 1024 tokens, in steps of 128.
 //! - Gemini caches prefixes implicitly, from a size on that depends on the model.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use tamma_core::cost::Tokens;
 
 use super::Dialect;
@@ -75,14 +75,14 @@ impl Prompt {
     /// and a text is the same as one block with it.
     fn add(&mut self, value: &Value) {
         match (value.get("role"), value.get("content")) {
-            (Some(role), Some(Value::Array(blocks))) => {
-                self.text.push_str(&role.to_string());
+            (Some(_), Some(Value::Array(blocks))) => {
+                self.text.push_str(&without(value, "content"));
                 for block in blocks {
                     self.add_block(block);
                 }
             }
-            (Some(role), Some(Value::String(text))) => {
-                self.text.push_str(&role.to_string());
+            (Some(_), Some(Value::String(text))) => {
+                self.text.push_str(&without(value, "content"));
                 self.add_block(&json!({ "type": "text", "text": text }));
             }
             _ => self.add_block(value),
@@ -94,15 +94,8 @@ impl Prompt {
             Some(ttl) if ttl == "1h" => CacheLifetime::OneHour,
             _ => CacheLifetime::FiveMinutes,
         });
-        match value.as_object().filter(|_| mark.is_some()) {
-            // The mark moves with the conversation and is not part of the text.
-            Some(fields) => {
-                let fields = fields.iter().filter(|(name, _)| *name != "cache_control");
-                let fields: Map<_, _> = fields.map(|(k, v)| (k.clone(), v.clone())).collect();
-                self.text.push_str(&Value::Object(fields).to_string());
-            }
-            None => self.text.push_str(&value.to_string()),
-        }
+        // The mark moves with the conversation and is not part of the text.
+        self.text.push_str(&without(value, "cache_control"));
         self.text.push('\n');
         self.blocks.push(PromptBlock { end: self.text.len(), mark });
     }
@@ -131,6 +124,15 @@ impl Prompt {
         let hits = candidates.map(|block| block.end).filter(|end| count(*end) >= MINIMUM);
         hits.filter(|end| known(*end)).max().unwrap_or_default()
     }
+}
+
+/// Returns the text of a value without one of its fields.
+fn without(value: &Value, field: &str) -> String {
+    let mut value = value.clone();
+    if let Some(fields) = value.as_object_mut() {
+        fields.remove(field);
+    }
+    value.to_string()
 }
 
 /// Returns the tokens of a text with this number of bytes.
@@ -246,6 +248,16 @@ mod tests {
         ] });
         let counted = tokens(Dialect::Anthropic, &[message(marked), next]);
         assert!(counted.cached > 5_000, "{counted:?}");
+    }
+
+    #[test]
+    fn calls_of_a_message_with_text_count() {
+        let request = |arguments: String| {
+            let call = json!({ "function": { "name": "bash", "arguments": arguments } });
+            json!({ "messages": [{ "role": "assistant", "content": "", "tool_calls": [call] }] })
+        };
+        let [short, long] = [1, 501].map(|size| tokens(Dialect::Chat, &[request(text(size))]));
+        assert_eq!(long.input - short.input, 500);
     }
 
     #[test]
