@@ -12,6 +12,8 @@ import subprocess
 import sys
 import tempfile
 
+import requirements
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 # Names that may be defined any number of times: each is the obvious name in its own module.
@@ -276,9 +278,16 @@ def check_documents(report):
                         report.add(place, f"names `tamma {command}`, which is no command")
 
 
+def check_requirements(report):
+    requirements.check(report.add)
+
+
 def check():
     report = Report()
-    for rule in (check_definitions, check_doc_openings, check_source, check_crates, check_words, check_documents):
+    for rule in (
+        check_definitions, check_doc_openings, check_source, check_crates, check_words, check_documents,
+        check_requirements,
+    ):
         rule(report)
     for problem in report.problems:
         print(problem, file=sys.stderr)

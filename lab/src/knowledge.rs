@@ -396,6 +396,7 @@ fn entry(project: &str, labelled: &LabelledEntry) -> Result<KnowledgeEntry> {
         evidence: evidence?,
         status: labelled.status,
         expires_at: labelled.expires_at,
+        origin: None,
     })
 }
 
@@ -412,6 +413,7 @@ fn task(project: &str, case: &LabelledPlan) -> Task {
         depends_on: Vec::new(),
         suggested_agent: None,
         issue_url: None,
+        issue_number: None,
         metadata: BTreeMap::new(),
     }
 }

@@ -61,6 +61,7 @@ impl LessonWordings {
             project,
             trigger: LessonTrigger::Improvement,
             kind: self.kind,
+            title: String::new(),
             text: wording.to_owned(),
             keywords: self.keywords.clone(),
             globs: self.globs.clone(),

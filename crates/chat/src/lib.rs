@@ -18,4 +18,6 @@ pub use context::{ChatContext, ChatLesson, ChatTask};
 pub use intent::{Aspect, Clarification, Intent, Period, TaskSelection, Topic};
 pub use interpretation::{Interpretation, interpret};
 pub use model_reader::{ModelAnswerError, ModelPrompt, interpret_model_answer, model_prompt};
-pub use proposal::{ConfirmError, Confirmed, Conversation, MessageOutcome, Proposal};
+pub use proposal::{
+    ConfirmError, Confirmed, Conversation, MessageOutcome, Proposal, SavedConversation,
+};

@@ -1,9 +1,11 @@
 //! Confirmation: nothing is executed that a person has not confirmed.
 //!
 //! Only [`Proposal::confirm`] creates a [`Confirmed`], and neither type can be cloned or
-//! deserialised. An interface that executes only `Confirmed` values cannot be tricked: not by a
+//! deserialised. A conversation is stored as a [`SavedConversation`], whose proposal has to be
+//! confirmed like any other. An interface that executes only `Confirmed` values cannot be tricked: not by a
 //! message, not by a model, and not by a confirmation that was meant for another command.
 
+use serde::{Deserialize, Serialize};
 use tamma_core::ids::Digest;
 
 use crate::change::{CommandLine, RequestedChange};
@@ -146,6 +148,25 @@ pub struct Conversation {
     accepts_plain_yes: bool,
 }
 
+/// Conversation as it is stored between messages.
+///
+/// It holds the proposed change and its digest. What the digest covers is compared again when the
+/// person confirms, so a stored conversation can execute nothing that was not shown.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SavedConversation {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pending: Option<SavedProposal>,
+    #[serde(default)]
+    accepts_plain_yes: bool,
+}
+
+/// Proposed change with its digest.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct SavedProposal {
+    change: RequestedChange,
+    digest: Digest,
+}
+
 /// Outcome of a message.
 #[derive(Debug, PartialEq, Eq)]
 pub enum MessageOutcome {
@@ -160,6 +181,25 @@ pub enum MessageOutcome {
 }
 
 impl Conversation {
+    /// Continues a stored conversation. If the target of its proposal has changed since, the digest
+    /// no longer matches, and a confirmation is refused.
+    pub fn restore(saved: SavedConversation, now: &ChatContext) -> Self {
+        let pending = saved.pending.map(|SavedProposal { change, digest }| {
+            let command = change.command(now);
+            Proposal { change, command, digest }
+        });
+        Self { pending, accepts_plain_yes: saved.accepts_plain_yes }
+    }
+
+    /// Returns the conversation in the form in which it is stored.
+    pub fn save(&self) -> SavedConversation {
+        let pending = self.pending.as_ref().map(|pending| SavedProposal {
+            change: pending.change.clone(),
+            digest: pending.digest,
+        });
+        SavedConversation { pending, accepts_plain_yes: self.accepts_plain_yes }
+    }
+
     /// Returns the pending proposal.
     pub fn pending(&self) -> Option<&Proposal> {
         self.pending.as_ref()

@@ -243,6 +243,19 @@ impl Client {
         self.send_and_decode(self.request(reqwest::Method::GET, path).query(query)).await
     }
 
+    /// Sends a GET request under the name of a person.
+    pub(crate) async fn get_as<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        by: &str,
+        query: &[(&str, &str)],
+    ) -> Result<T> {
+        let by = HeaderValue::from_bytes(by.as_bytes())
+            .context("name contains characters that HTTP headers do not allow")?;
+        let request = self.request(reqwest::Method::GET, path).header(PERSON_HEADER, by);
+        Ok(self.send_and_decode(request.query(query)).await?)
+    }
+
     /// Sends a POST request under the name of a person. `key` makes it idempotent.
     pub(crate) async fn post<T: DeserializeOwned>(
         &self,

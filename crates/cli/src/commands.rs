@@ -1,6 +1,7 @@
 //! Command line: arguments and dispatch to the modules that implement them.
 
 mod actions;
+mod agents;
 mod alert;
 pub(crate) mod backend_args;
 mod chat;
@@ -15,7 +16,9 @@ mod init;
 mod knowledge;
 mod mcp;
 mod migrate;
+mod permissions;
 mod person;
+mod pipeline;
 mod serve;
 mod task;
 mod up;
@@ -79,6 +82,9 @@ enum Command {
     /// Add, list, show and follow tasks
     #[command(subcommand, arg_required_else_help = true)]
     Task(task::Command),
+    /// Take stories through ordered phases
+    #[command(subcommand, arg_required_else_help = true)]
+    Pipeline(pipeline::Command),
     /// List tasks waiting on a person
     Inbox(inbox::Args),
     /// Approve a plan
@@ -89,10 +95,10 @@ enum Command {
     Approve(actions::ApproveArgs),
     /// Reject a plan
     Reject(actions::RejectArgs),
-    /// Revise a plan, or change the task
+    /// Revise or edit a plan, or change the task
     ///
     /// Revises a plan that awaits approval; otherwise edits the request and replans. Choose with
-    /// --revise-plan or --change-task.
+    /// --revise-plan or --change-task. With --set, edits fields of the plan without a planner.
     Modify(actions::ModifyArgs),
     /// Pause a task
     Pause(actions::TaskArgs),
@@ -106,6 +112,17 @@ enum Command {
     Reply(actions::ReplyArgs),
     /// Answer any open question, such as accepting a change
     Answer(Box<actions::AnswerArgs>),
+    /// Convene the council on a task
+    ///
+    /// Several models look for the root cause of failures, or review a plan that awaits approval. The
+    /// task then returns to where it was. A task can have as many councils as `max_councils` allows.
+    Council(actions::CouncilArgs),
+    /// Rate a closed task
+    Rate(actions::RateArgs),
+    /// Show the agent pool: workers, runs, free slots and quotas
+    Agents(agents::Args),
+    /// List the effective permissions of people and agents
+    Permissions(permissions::Args),
     /// List and test alerts
     #[command(subcommand, arg_required_else_help = true)]
     Alert(alert::Command),
@@ -155,6 +172,7 @@ pub(crate) fn run(tamma: &Cli) -> Result<ExitCode> {
         Command::EvalAgent(arguments) => eval::run_agent(arguments),
         Command::Completions(arguments) => completions::run(arguments),
         Command::Task(command) => task::run(command),
+        Command::Pipeline(command) => pipeline::run(command),
         Command::Inbox(arguments) => inbox::run(arguments),
         Command::Approve(arguments) => actions::approve(arguments),
         Command::Reject(arguments) => actions::reject(arguments),
@@ -165,6 +183,10 @@ pub(crate) fn run(tamma: &Cli) -> Result<ExitCode> {
         Command::Retry(arguments) => actions::retry(arguments),
         Command::Reply(arguments) => actions::reply(arguments),
         Command::Answer(arguments) => actions::answer(arguments),
+        Command::Council(arguments) => actions::council(arguments),
+        Command::Rate(arguments) => actions::rate(arguments),
+        Command::Agents(arguments) => agents::run(arguments),
+        Command::Permissions(arguments) => permissions::run(arguments),
         Command::Alert(command) => alert::run(command),
         Command::Knowledge(command) => knowledge::run(command),
         Command::Chat(arguments) => chat::run(arguments),

@@ -164,6 +164,10 @@ fn run_git(folder: &Path, arguments: &[&str]) -> Result<Output> {
         reason = "git is short-lived and runs for the person at the terminal, not for a task"
     )]
     let mut command = Command::new("git");
+    // A repository that somebody else made must not run a command when it is inspected. Hooks are
+    // left on: a commit is the person's own.
+    command.args(["-c", "core.fsmonitor=false"]).env("GIT_NO_LAZY_FETCH", "1");
+    command.env("GIT_NO_REPLACE_OBJECTS", "1").env("GIT_ALLOW_PROTOCOL", "none");
     // The messages are parsed, so they must be in English.
     let output = command.arg("-C").arg(folder).args(arguments).env("LC_ALL", "C").output();
     output.map_err(|error| match error.kind() {

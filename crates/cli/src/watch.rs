@@ -19,7 +19,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use reqwest::{Method, StatusCode};
 use tamma_core::history::{EntryData, EntryName, HistoryEntry};
 use tamma_core::task_loop::State;
-use tamma_server::dto::{CurrentRun, RecordedEntry, RunDetail, TaskCard, TaskDetail};
+use tamma_server::dto::{CurrentRun, RecordedEntry, RunDetail, TaskCard, TaskDetail, TaskUpdate};
 use uuid::Uuid;
 
 use crate::client::{Client, Error};
@@ -145,7 +145,10 @@ impl TaskWatcher<'_> {
             for event in batch {
                 // The caller resumes a broken stream.
                 let Ok(event) = event else { return Ok(None) };
-                self.print_entry(&event.data)?;
+                match event.event.as_str() {
+                    "update" => self.print_update(&event.data)?,
+                    _ => self.print_entry(&event.data)?,
+                }
             }
             if let Some(code) = self.check_state().await? {
                 return Ok(Some(code));
@@ -174,6 +177,23 @@ impl TaskWatcher<'_> {
         if let Some(card) = &self.card {
             self.screen.set_status(&status_line(card, self.run.as_ref(), style::now()));
         }
+    }
+
+    /// Prints a regular update about the task. A live status line shows the same all the time.
+    fn print_update(&mut self, data: &str) -> Result<()> {
+        let update: TaskUpdate =
+            serde_json::from_str(data).context("cannot parse an update from the server")?;
+        if self.options.json {
+            return self.screen.print_line(data);
+        }
+        if self.screen.is_live() {
+            return Ok(());
+        }
+        let (at, phase) = (update.at, update.task.state.phase());
+        let colour = style::state_colour(update.task.state);
+        let line = entry_line::format_line(("…", colour), at, phase, style::local_offset());
+        let status = status_line(&update.task, update.run.as_ref(), update.at);
+        self.screen.print_line(&format!("{line}{status}"))
     }
 
     fn print_entry(&mut self, data: &str) -> Result<()> {

@@ -11,7 +11,7 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use serde::Serialize;
 use tamma_core::ids::Digest;
-use tamma_core::rules::{AlertChannel, ChannelType};
+use tamma_core::rules::{AlertChannel, ChannelProblem, ChannelType};
 use tamma_core::task_loop::AlertSeverity;
 use uuid::Uuid;
 
@@ -20,6 +20,9 @@ const RESPONSE_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Time limit for sending a message, including all round trips of protocols such as SMTP.
 pub const SEND_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Maximum length of a response that is read, in characters.
+const MAX_BODY_CHARS: usize = 100_000;
 
 /// Message to people, with one alert or a digest of several.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -66,13 +69,17 @@ pub enum Receiver {
     Webhook {
         /// URL of the endpoint.
         url: String,
-        /// Signing secret: `whsec_` and a key in base64.
-        secret: String,
+        /// Signing secret: `whsec_` and a key in base64. Without it, messages are not signed.
+        secret: Option<String>,
     },
     /// Slack channel.
     Slack {
-        /// URL of its incoming webhook.
+        /// URL of its incoming webhook, or of the API method that posts a message.
         url: String,
+        /// Name of the channel; `None` for the one of the incoming webhook.
+        channel: Option<String>,
+        /// Token of the bot that posts; `None` for an incoming webhook.
+        token: Option<String>,
     },
     /// Mailbox.
     Email {
@@ -87,15 +94,6 @@ pub enum Receiver {
     Desktop,
     /// Terminal of this process, which prints messages itself.
     Terminal,
-}
-
-/// Missing setting of a configured channel.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("channel `{channel}` has no `{key}`: {hint}")]
-pub struct IncompleteChannel {
-    channel: ChannelType,
-    key: &'static str,
-    hint: &'static str,
 }
 
 /// Failure to send a message.
@@ -129,32 +127,28 @@ impl Error {
 
 impl Receiver {
     /// Builds the receiver of a configured channel.
-    pub fn from_channel(channel: &AlertChannel) -> Result<Self, IncompleteChannel> {
-        let required = |key: &'static str, hint: &'static str| {
-            let value = channel.config.get(key).map(|value| value.trim().to_owned());
-            value.filter(|value| !value.is_empty()).ok_or(IncompleteChannel {
-                channel: channel.r#type,
-                key,
-                hint,
-            })
-        };
+    pub fn from_channel(channel: &AlertChannel) -> Result<Self, ChannelProblem> {
+        if let Some(problem) = channel.problem() {
+            return Err(problem);
+        }
+        let optional = |key: &str| channel.setting(key).map(str::to_owned);
+        // The check above has found every required setting.
+        let required = |key: &str| optional(key).unwrap_or_default();
         Ok(match channel.r#type {
-            ChannelType::Webhook => Self::Webhook {
-                url: required("url", "set it to the URL that receives the messages")?,
-                secret: required(
-                    "secret",
-                    "create one with `echo whsec_$(openssl rand -base64 32)`, store it in an \
-                     environment variable and refer to it as `${NAME}`",
-                )?,
+            ChannelType::Webhook => {
+                Self::Webhook { url: required("url"), secret: optional("secret") }
+            }
+            ChannelType::Slack => match optional("url") {
+                Some(url) => Self::Slack { url, channel: optional("channel"), token: None },
+                None => Self::Slack {
+                    url: slack::POST_MESSAGE_URL.to_owned(),
+                    channel: optional("channel"),
+                    token: optional("token"),
+                },
             },
-            ChannelType::Slack => Self::Slack {
-                url: required("url", "create an incoming webhook in Slack and set its URL")?,
-            },
-            ChannelType::Email => Self::Email {
-                smtp: required("smtp", "set the mail server, such as smtps://user:password@host")?,
-                from: required("from", "set the sender's e-mail address")?,
-                to: required("to", "set the recipient's e-mail address")?,
-            },
+            ChannelType::Email => {
+                Self::Email { smtp: required("smtp"), from: required("from"), to: required("to") }
+            }
             ChannelType::Desktop => Self::Desktop,
             ChannelType::Cli => Self::Terminal,
         })
@@ -167,7 +161,7 @@ impl Receiver {
             Digest::of(url.as_bytes()).to_string().get(..6).unwrap_or_default().to_owned()
         };
         match self {
-            Self::Webhook { url, .. } | Self::Slack { url } => {
+            Self::Webhook { url, .. } | Self::Slack { url, .. } => {
                 format!("{} ({})", self.label(), mark(url))
             }
             Self::Email { .. } | Self::Desktop | Self::Terminal => self.label(),
@@ -178,7 +172,8 @@ impl Receiver {
     pub fn label(&self) -> String {
         match self {
             Self::Webhook { url, .. } => format!("webhook at {}", host(url)),
-            Self::Slack { .. } => "Slack".to_owned(),
+            Self::Slack { channel: None, .. } => "Slack".to_owned(),
+            Self::Slack { channel: Some(channel), .. } => format!("Slack channel {channel}"),
             Self::Email { to, .. } => format!("e-mail to {to}"),
             Self::Desktop => "desktop".to_owned(),
             Self::Terminal => TERMINAL.to_owned(),
@@ -188,8 +183,11 @@ impl Receiver {
     /// Returns the secrets of the receiver, longest first. A server may repeat them in an error.
     fn secrets(&self) -> Vec<&str> {
         match self {
-            Self::Webhook { url, secret } => [vec![secret.as_str()], url_secrets(url)].concat(),
-            Self::Slack { url } => url_secrets(url),
+            Self::Webhook { url, secret } => {
+                secret.as_deref().into_iter().chain(url_secrets(url)).collect()
+            }
+            Self::Slack { token: Some(token), .. } => vec![token.as_str()],
+            Self::Slack { url, .. } => url_secrets(url),
             Self::Email { smtp, .. } => url_secrets(smtp),
             Self::Desktop | Self::Terminal => Vec::new(),
         }
@@ -240,9 +238,12 @@ impl MessageSender {
         let sending = async {
             match to {
                 Receiver::Webhook { url, secret } => {
-                    webhook::send(&self.http, url, secret, message).await
+                    webhook::send(&self.http, url, secret.as_deref(), message).await
                 }
-                Receiver::Slack { url } => slack::send(&self.http, url, message).await,
+                Receiver::Slack { url, channel, token } => {
+                    let to = (url.as_str(), channel.as_deref(), token.as_deref());
+                    slack::send(&self.http, to, message).await
+                }
                 Receiver::Email { smtp, from, to } => email::send(smtp, from, to, message).await,
                 Receiver::Desktop => desktop::send(&self.environment, message).await,
                 // The process with the terminal prints it.
@@ -284,7 +285,7 @@ async fn send_request(request: reqwest::RequestBuilder) -> Result<SendOutcome, E
     })?;
     let status = response.status();
     let body = response.text().await.unwrap_or_default();
-    Ok(SendOutcome { status, body: body.trim().chars().take(200).collect() })
+    Ok(SendOutcome { status, body: body.trim().chars().take(MAX_BODY_CHARS).collect() })
 }
 
 impl SendOutcome {
@@ -294,6 +295,7 @@ impl SendOutcome {
         if status.is_success() {
             return Ok(());
         }
+        let body: String = body.chars().take(200).collect();
         let response = format!("receiver returned {status} {body}").trim_end().to_owned();
         Err(match status.as_u16() {
             410 => Error::Gone(format!("{response}: it accepts no more messages")),
@@ -362,9 +364,28 @@ mod tests {
 
     #[test]
     fn incomplete_channel_names_the_missing_setting_and_the_fix() {
-        let error = Receiver::from_channel(&channel(ChannelType::Webhook, &[("url", "https://x")]));
-        let text = error.expect_err("no secret").to_string();
-        assert!(text.starts_with("channel `webhook` has no `secret`: create one with"), "{text}");
+        for (kind, config, expected) in [
+            (ChannelType::Webhook, vec![], "channel `webhook` has no `url`: set it to the URL"),
+            (ChannelType::Slack, vec![], "channel `slack` has no `url`: create an incoming"),
+            (
+                ChannelType::Slack,
+                vec![("channel", "#tamma-alerts")],
+                "channel `slack` has no `token`: Slack takes messages for a channel only",
+            ),
+            (
+                ChannelType::Email,
+                vec![("smtp", "smtp://h"), ("from", "a@b.c")],
+                "channel `email` has no `to`: set the recipient",
+            ),
+            (
+                ChannelType::Webhook,
+                vec![("url", "https://x"), ("secrets", "s")],
+                "channel `webhook` does not use `secrets`: its settings are url, secret",
+            ),
+        ] {
+            let error = Receiver::from_channel(&channel(kind, &config)).expect_err(expected);
+            assert!(error.to_string().starts_with(expected), "{error}");
+        }
     }
 
     #[test]

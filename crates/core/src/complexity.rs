@@ -1,6 +1,8 @@
 //! Complexity of a plan: a score from 0 to 14, the sum of named factors.
 //!
-//! The score selects the tier of the first run, and its level is a factor of the risk.
+//! The score selects the tier of the first run, and its level is a factor of the risk. A planner
+//! grades most factors; the ones that it leaves out are estimated ([`estimate()`]), because an
+//! unknown factor is not zero.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -8,22 +10,91 @@ use strum::{Display, EnumIter, EnumString};
 
 use crate::tier::Tier;
 
-/// Planner's estimates that the complexity score is computed from
+/// Facts that the complexity score is computed from.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Signals {
+    /// Files to create, change or delete.
+    pub files: u16,
+    /// Modules or packages whose boundary the change crosses.
+    pub modules: u16,
+    /// Novelty for this codebase.
+    pub novelty: Grade,
+    /// Amount of new testing.
+    pub tests: Grade,
+    /// Closeness to authentication, secrets, permissions or personal data.
+    pub security: Grade,
+    /// Ambiguity of the description.
+    pub ambiguity: Grade,
+}
+
+/// Planner's grades for the complexity score
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub struct Signals {
-    /// Files to create, change or delete
+pub struct PlanSignals {
+    /// Files to create, change or delete; they are counted instead
     pub files: u16,
     /// Modules or packages whose boundary the change crosses
-    pub modules: u16,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "u16")]
+    pub modules: Option<u16>,
     /// Novelty for this codebase
-    pub novelty: Grade,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Grade")]
+    pub novelty: Option<Grade>,
     /// Amount of new testing
-    pub tests: Grade,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Grade")]
+    pub tests: Option<Grade>,
     /// Closeness to authentication, secrets, permissions or personal data
-    pub security: Grade,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Grade")]
+    pub security: Option<Grade>,
     /// Ambiguity of the description
-    pub ambiguity: Grade,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Grade")]
+    pub ambiguity: Option<Grade>,
+}
+
+impl PlanSignals {
+    /// Returns the factors that the planner has not graded.
+    pub fn missing(&self) -> Vec<ComplexityFactor> {
+        [
+            (ComplexityFactor::Modules, self.modules.is_none()),
+            (ComplexityFactor::Novelty, self.novelty.is_none()),
+            (ComplexityFactor::Tests, self.tests.is_none()),
+            (ComplexityFactor::Security, self.security.is_none()),
+            (ComplexityFactor::Ambiguity, self.ambiguity.is_none()),
+        ]
+        .into_iter()
+        .filter_map(|(factor, is_missing)| is_missing.then_some(factor))
+        .collect()
+    }
+
+    /// Returns complete signals: the planner's grades, and estimates for the rest.
+    pub fn or(self, estimate: &Signals) -> Signals {
+        Signals {
+            files: estimate.files,
+            modules: self.modules.unwrap_or(estimate.modules),
+            novelty: self.novelty.unwrap_or(estimate.novelty),
+            tests: self.tests.unwrap_or(estimate.tests),
+            security: self.security.unwrap_or(estimate.security),
+            ambiguity: self.ambiguity.unwrap_or(estimate.ambiguity),
+        }
+    }
+}
+
+impl From<Signals> for PlanSignals {
+    fn from(signals: Signals) -> Self {
+        let Signals { files, modules, novelty, tests, security, ambiguity } = signals;
+        Self {
+            files,
+            modules: Some(modules),
+            novelty: Some(novelty),
+            tests: Some(tests),
+            security: Some(security),
+            ambiguity: Some(ambiguity),
+        }
+    }
 }
 
 /// Amount: none, some or much

@@ -27,6 +27,9 @@ pub struct CouncilOpinion {
     pub confidence: Confidence,
     /// Arguments against this opinion
     pub against: String,
+    /// Insights about the design of the codebase that outlive this task; empty without any
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub architectural_insights: Vec<String>,
 }
 
 /// Confidence in an opinion
@@ -66,6 +69,9 @@ pub struct CouncilConclusion {
     pub fix: String,
     /// Objections of members and their alternatives; empty without dissent
     pub dissent: Vec<String>,
+    /// Insights about the design of the codebase that outlive this task; empty without any
+    #[serde(default)]
+    pub architectural_insights: Vec<String>,
 }
 
 impl CouncilOpinion {
@@ -73,18 +79,24 @@ impl CouncilOpinion {
     pub fn validate(&self) -> Vec<String> {
         let texts =
             [("root_cause", &self.root_cause), ("fix", &self.fix), ("against", &self.against)];
-        texts.iter().filter_map(|(name, text)| check_text(name, text)).collect()
+        let insights = self.architectural_insights.iter();
+        let insights = insights.filter_map(|text| check_text("architectural_insights", text));
+        texts.iter().filter_map(|(name, text)| check_text(name, text)).chain(insights).collect()
     }
 
     /// Renders the opinion as Markdown, for people and for the chair.
     pub fn to_markdown(&self) -> String {
-        let Self { root_cause, fix, confidence, against } = self;
-        format!(
+        let Self { root_cause, fix, confidence, against, architectural_insights } = self;
+        let mut text = format!(
             "- Root cause ({confidence} confidence): {}\n- Fix: {}\n- Counterarguments: {}\n",
             indent_list_item(root_cause),
             indent_list_item(fix),
             indent_list_item(against)
-        )
+        );
+        for insight in architectural_insights {
+            let _ = writeln!(text, "- Architectural insight: {}", indent_list_item(insight));
+        }
+        text
     }
 }
 
@@ -95,6 +107,8 @@ impl CouncilConclusion {
         let mut errors: Vec<_> =
             texts.iter().filter_map(|(name, text)| check_text(name, text)).collect();
         errors.extend(self.dissent.iter().filter_map(|text| check_text("dissent", text)));
+        let insights = self.architectural_insights.iter();
+        errors.extend(insights.filter_map(|text| check_text("architectural_insights", text)));
         errors
     }
 }
@@ -124,6 +138,12 @@ pub fn render_minutes(
     }
     for dissent in &conclusion.dissent {
         let _ = writeln!(text, "- {}", indent_list_item(dissent));
+    }
+    if !conclusion.architectural_insights.is_empty() {
+        text.push_str("\n## Architectural insights\n\n");
+    }
+    for insight in &conclusion.architectural_insights {
+        let _ = writeln!(text, "- {}", indent_list_item(insight));
     }
     let _ = writeln!(text, "\n## Members\n\nChair: {chair}.");
     text.push_str(&render_opinions(members));

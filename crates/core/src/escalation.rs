@@ -75,8 +75,12 @@ pub enum EscalationReason {
     /// Rule 5: attempts remain.
     #[serde(rename = "room_to_try")]
     AttemptsLeft,
-    /// Number of failures of a planning or delivery job.
+    /// Number of failures of the jobs of a state.
     FailuresInState(u8),
+    /// A person asked for it.
+    Requested,
+    /// A plan was submitted with the task, and the council reviews such plans.
+    PlanSubmitted,
 }
 
 /// Action with its reason.
@@ -126,6 +130,10 @@ impl fmt::Display for EscalationDecision {
             (EscalationReason::FailuresInState(count), _) => {
                 write!(f, "the step failed {}", format_times(count))
             }
+            (EscalationReason::Requested, _) => f.write_str("a person asked for it"),
+            (EscalationReason::PlanSubmitted, _) => {
+                f.write_str("a plan was submitted with the task")
+            }
         }
     }
 }
@@ -166,7 +174,9 @@ pub fn decide_after_failed_review(
         _ if !limits.stuck_detection => None,
         Edition::November2026 => stuck::detect_repetition(context.attempts),
         Edition::Review2026 | Edition::Knowledge2026 => stuck::detect(context.attempts),
-        Edition::Harness2026 => stuck::detect_without_progress(context.attempts),
+        Edition::Harness2026 | Edition::Council2026 => {
+            stuck::detect_without_progress(context.attempts)
+        }
     };
     if let Some(similarity) = similarity {
         let reason = EscalationReason::Stuck(similarity);

@@ -205,6 +205,12 @@ pub enum EntryData {
     None,
     Pin(Pin),
     Plan(PlanSummary),
+    /// Plan that a person edited, with the stored list of edited fields.
+    Adjusted {
+        plan: PlanSummary,
+        #[serde(rename = "kept")]
+        adjustments: Reference,
+    },
     Check(PlanAssessment),
     /// Decision about a plan, with its scope and risk.
     Approval {

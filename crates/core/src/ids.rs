@@ -56,6 +56,28 @@ uuid_id! {
     ProjectId
 }
 uuid_id! {
+    /// ID of a story's pipeline. It is unique among task IDs too, because runs of agents are stored
+    /// under either.
+    PipelineId
+}
+
+impl TaskId {
+    /// Returns the ID of a task that starts at a time, from random bits.
+    pub fn from_parts(at: crate::time::Timestamp, random: u128) -> Self {
+        let millis = u64::try_from(at.timestamp_millis()).unwrap_or_default();
+        let random = random.to_be_bytes();
+        let bytes: [u8; 10] = std::array::from_fn(|index| random[index]);
+        Self(uuid::Builder::from_unix_timestamp_millis(millis, &bytes).into_uuid())
+    }
+}
+
+impl PipelineId {
+    /// Returns the task ID under which the pipeline's agents run.
+    pub fn as_task(self) -> TaskId {
+        TaskId(self.0)
+    }
+}
+uuid_id! {
     /// ID of a knowledge entry.
     KnowledgeId
 }

@@ -194,6 +194,45 @@ pub struct KnowledgeEntry {
     /// Time from which it is no longer in effect; `None` for no end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<DateTime<Utc>>,
+    /// Origin of an entry that a task has proposed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub origin: Option<LessonOrigin>,
+}
+
+/// Event that triggers a lesson.
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    Display,
+    EnumString,
+    EnumIter,
+)]
+#[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
+pub enum LessonTrigger {
+    /// Task succeeded at once.
+    Success,
+    /// Task failed.
+    Failure,
+    /// Task succeeded after failures.
+    Improvement,
+}
+
+/// Origin of an entry that a task has proposed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LessonOrigin {
+    /// Title, one line.
+    pub title: String,
+    /// Event that triggered the lesson.
+    pub occasion: LessonTrigger,
 }
 
 impl KnowledgeEntry {

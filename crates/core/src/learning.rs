@@ -20,7 +20,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
-use strum::{Display, EnumIter, EnumString};
+use strum::Display;
 
 pub use self::draft::{LessonDraft, LessonSubmission};
 pub use self::fallback::fallback_lesson;
@@ -31,39 +31,13 @@ pub use self::retirement::{
 pub use self::similarity::{SIMILARITY_THRESHOLD, TextFeatures};
 pub use self::task_record::{LessonEvidence, RecordItem, RecordSource, RecordedFault, TaskRecord};
 use crate::ids::{Digest, KnowledgeId, ProjectId, Reference, TaskId};
+pub use crate::knowledge::LessonTrigger;
 use crate::knowledge::{
-    EntryKind, EntryScope, EntrySeverity, EntryStatus, KnowledgeEntry, split_words,
+    EntryKind, EntryScope, EntrySeverity, EntryStatus, KnowledgeEntry, LessonOrigin, split_words,
 };
 use crate::plan::FileAction;
 use crate::review::patterns;
 use crate::rules::Rules;
-
-/// Event that triggers a lesson.
-#[derive(
-    Debug,
-    Clone,
-    Copy,
-    PartialEq,
-    Eq,
-    PartialOrd,
-    Ord,
-    Hash,
-    Serialize,
-    Deserialize,
-    Display,
-    EnumString,
-    EnumIter,
-)]
-#[serde(rename_all = "snake_case")]
-#[strum(serialize_all = "snake_case")]
-pub enum LessonTrigger {
-    /// Task succeeded at once.
-    Success,
-    /// Task failed.
-    Failure,
-    /// Task succeeded after failures.
-    Improvement,
-}
 
 /// Returns the triggers for lessons of a finished task.
 pub fn lesson_triggers(succeeded: bool, retries: u16, rules: &Rules) -> Vec<LessonTrigger> {
@@ -88,6 +62,9 @@ pub struct Lesson {
     pub trigger: LessonTrigger,
     /// Kind of the proposed entry.
     pub kind: EntryKind,
+    /// Title, one line.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub title: String,
     /// Text of the proposed entry.
     pub text: String,
     /// Keywords that a plan must mention.
@@ -125,7 +102,12 @@ impl Lesson {
 
     /// Converts the lesson to a pending entry.
     pub fn into_entry(self, id: KnowledgeId) -> KnowledgeEntry {
+        let title = match self.title.trim() {
+            "" => shorten_to_title(&self.text),
+            title => title.to_owned(),
+        };
         KnowledgeEntry {
+            origin: Some(LessonOrigin { title, occasion: self.trigger }),
             id,
             kind: self.kind,
             text: self.text,
@@ -148,7 +130,7 @@ impl Lesson {
     #[must_use]
     pub fn without_secrets(mut self) -> (Self, Vec<&'static str>) {
         let mut secret_kinds = Vec::new();
-        let texts = [&mut self.text, &mut self.note].into_iter();
+        let texts = [&mut self.title, &mut self.text, &mut self.note].into_iter();
         let texts = texts.chain(&mut self.keywords).chain(&mut self.globs).chain(&mut self.pattern);
         for text in texts {
             let (redacted, kinds) = patterns::redact_secrets(text);
@@ -159,6 +141,30 @@ impl Lesson {
         }
         (self, secret_kinds)
     }
+}
+
+/// Longest title that is taken from a text, in characters.
+const MAX_TITLE_CHARS: usize = 80;
+
+/// Returns the title of an entry: its lesson's, or the beginning of its text.
+pub fn lesson_title(entry: &KnowledgeEntry) -> String {
+    match &entry.origin {
+        Some(origin) => origin.title.clone(),
+        None => shorten_to_title(&entry.text),
+    }
+}
+
+/// Returns the first sentence of a text, shortened to the length of a title.
+fn shorten_to_title(text: &str) -> String {
+    let line = text.trim().lines().next().unwrap_or_default();
+    let sentence = line.split_once(". ").map_or(line, |(first, _)| first);
+    let sentence = sentence.trim_end_matches('.');
+    if sentence.chars().count() <= MAX_TITLE_CHARS {
+        return sentence.to_owned();
+    }
+    let start: String = sentence.chars().take(MAX_TITLE_CHARS).collect();
+    let cut = start.rfind(' ').unwrap_or(start.len());
+    format!("{} …", &start[..cut])
 }
 
 /// Derives an ID from a text. The same text gives the same ID.

@@ -8,9 +8,11 @@ use std::collections::BTreeMap;
 use chrono::TimeDelta;
 use serde::{Deserialize, Serialize};
 
+use crate::actor::Actor;
+use crate::cause::AlertCause;
 use crate::cost::Usd;
 use crate::history::{EntryData, EntryName, HistoryEntry};
-use crate::ids::TaskId;
+use crate::ids::{Name, TaskId};
 use crate::state::State;
 use crate::time::Timestamp;
 
@@ -42,6 +44,15 @@ pub struct Metrics {
     pub rating_hundredths: Option<u64>,
     /// Cost of all tasks per completed task.
     pub cost_per_completed: Option<Usd>,
+    /// Councils that were convened.
+    #[serde(default)]
+    pub councils: u64,
+    /// Councils after which the task passed the state that had called them.
+    #[serde(default)]
+    pub councils_resolved: u64,
+    /// Councils after which the task needed a person or another council, or was closed.
+    #[serde(default)]
+    pub councils_unresolved: u64,
 }
 
 /// Computes the metrics. The entries of each task must be in order.
@@ -63,7 +74,13 @@ struct MetricsTally {
     open_approvals: BTreeMap<TaskId, Timestamp>,
     turnarounds: Vec<u64>,
     latencies: Vec<u64>,
-    ratings: Vec<u64>,
+    councils: u64,
+    councils_resolved: u64,
+    councils_unresolved: u64,
+    /// State that called the last council of each task, while its effect is unknown.
+    open_councils: BTreeMap<TaskId, State>,
+    /// Newest rating of each task by each person.
+    ratings: BTreeMap<(TaskId, Name), u64>,
 }
 
 impl MetricsTally {
@@ -80,21 +97,50 @@ impl MetricsTally {
                 self.turnarounds.push(whole_milliseconds(entry.at - requested_at));
             }
         }
+        self.add_council(entry);
         match (entry.name, &entry.data) {
-            (EntryName::SmPlanAdjusted, _) => self.plan_revisions += 1,
+            // A person's edit is no retry.
+            (EntryName::SmPlanAdjusted, _) => {
+                self.plan_revisions += u64::from(!matches!(entry.actor, Actor::Person(_)));
+            }
             (EntryName::SmApprovalRequested, _) => {
                 self.open_approvals.insert(entry.task, entry.at);
             }
             (_, EntryData::Lessons(lessons)) => self.with_lessons += u64::from(*lessons > 0),
             (_, EntryData::Spend(spend)) => self.cost += spend.usd,
-            (_, EntryData::Rating(stars)) => self.ratings.push(u64::from(*stars)),
+            (_, EntryData::Rating(stars)) => {
+                if let Actor::Person(person) = &entry.actor {
+                    self.ratings.insert((entry.task, person.clone()), u64::from(*stars));
+                }
+            }
             _ => {}
+        }
+    }
+
+    /// Follows the councils of a task.
+    fn add_council(&mut self, entry: &HistoryEntry) {
+        let convened = entry.name == EntryName::SmCouncilConvened;
+        if let Some(from) = self.open_councils.get(&entry.task).copied() {
+            let asks_person = entry.to == State::HumanEscalation
+                && entry.from != State::HumanEscalation
+                && entry.data != EntryData::Cause(AlertCause::AgentQuestion);
+            if convened || asks_person || matches!(entry.to, State::Failed | State::Cancelled) {
+                self.councils_unresolved += 1;
+                self.open_councils.remove(&entry.task);
+            } else if entry.name == passing_entry(from) {
+                self.councils_resolved += 1;
+                self.open_councils.remove(&entry.task);
+            }
+        }
+        if convened {
+            self.councils += 1;
+            self.open_councils.insert(entry.task, entry.from);
         }
     }
 
     fn finish(mut self) -> Metrics {
         let percent = |part: u64, total: u64| (part * 100).checked_div(total);
-        let stars: u64 = self.ratings.iter().sum();
+        let stars: u64 = self.ratings.values().sum();
         let rated = self.ratings.len() as u64;
         Metrics {
             ended: self.ended,
@@ -105,7 +151,22 @@ impl MetricsTally {
             transition_latency_ms: percentile(&mut self.latencies, 99),
             rating_hundredths: percent(stars, rated),
             cost_per_completed: self.cost.checked_div(self.completed),
+            councils: self.councils,
+            councils_resolved: self.councils_resolved,
+            councils_unresolved: self.councils_unresolved,
         }
+    }
+}
+
+/// Returns the entry that shows that a task has passed the state that called a council.
+fn passing_entry(called_in: State) -> EntryName {
+    match called_in {
+        State::Planning => EntryName::SmPlanGenerated,
+        State::AwaitingApproval => EntryName::SmApprovalGranted,
+        State::Validated | State::InProgress => EntryName::SmImplementationCompleted,
+        State::Testing => EntryName::SmReviewStarted,
+        State::Approved | State::Committing => EntryName::SmDelivered,
+        _ => EntryName::SmReviewPassed,
     }
 }
 

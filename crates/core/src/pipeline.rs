@@ -1,152 +1,109 @@
 //! Pipelines: a story taken through ordered phases.
 //!
-//! Each phase runs an agent command and ends as complete, failed, blocked or skipped. Only its
-//! exact success signal makes it complete. There are no automatic retries: a person fixes the
-//! problem and continues from that phase. [`step()`] is pure; its caller runs phases, asks people
-//! and stores files.
+//! Each phase ends as complete, failed, blocked or skipped. Only its exact success signal makes it
+//! complete. There are no automatic retries: a person fixes the problem and continues from that
+//! phase. [`step()`] is pure; its caller runs phases, asks people and stores files.
 
+mod definition;
+pub mod files;
 mod report;
 pub mod signal;
 mod step;
+mod task_graph;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
-use strum::{Display, EnumIter, EnumString, FromRepr, IntoEnumIterator as _};
+use strum::Display;
 
+pub use self::definition::{
+    BUILT_IN_PIPELINE, PhaseDefinition, PhaseRunner, PipelineDefinition, PipelinePhases,
+};
 pub use self::report::{PhaseRow, PipelineReport, PipelineVerdict};
 pub use self::step::{GateAnswer, PhaseWork, PipelineCommand, PipelineEvent, step};
+pub use self::task_graph::{NodeStatus, StoryTask, TaskGraph, TaskNode, TaskSplit};
 use crate::pipeline::signal::{PhaseSignal, SignalSource};
+use crate::time::Timestamp;
 
-/// Phase of the built-in pipeline, in order. The command line uses their numbers.
-#[derive(
-    Debug,
-    Clone,
-    Copy,
-    PartialEq,
-    Eq,
-    PartialOrd,
-    Ord,
-    Hash,
-    Serialize,
-    Deserialize,
-    Display,
-    EnumString,
-    EnumIter,
-    FromRepr,
-)]
-#[serde(rename_all = "snake_case")]
-#[strum(serialize_all = "snake_case")]
-#[repr(u8)]
-pub enum PipelinePhase {
-    /// Write the story.
-    Generate = 1,
-    /// Work out the details.
-    Elaborate = 2,
-    /// Implement the story.
-    Implement = 3,
-    /// Review the code.
-    CodeReview = 4,
-    /// Verify the result.
-    Qa = 5,
-    /// Update the story's status.
-    Done = 6,
-}
+/// Longest feature directory, in bytes.
+const MAX_FEATURE_DIR: usize = 500;
 
-impl PipelinePhase {
-    /// Returns its number, from 1.
-    pub fn number(self) -> u8 {
-        self as u8
-    }
-
-    /// Returns the phase with this number.
-    pub fn from_number(number: u8) -> Option<Self> {
-        Self::from_repr(number)
-    }
-
-    /// Returns its display name.
-    pub fn title(self) -> &'static str {
-        match self {
-            Self::Generate => "PM Generate",
-            Self::Elaborate => "Elaboration",
-            Self::Implement => "Implementation",
-            Self::CodeReview => "Code Review",
-            Self::Qa => "QA Verify",
-            Self::Done => "Done",
-        }
-    }
-
-    /// Returns the agent command; `None` if the phase needs no agent.
-    pub fn command(self) -> Option<&'static str> {
-        match self {
-            Self::Generate => Some("/pm-story generate"),
-            Self::Elaborate => Some("/elab-story"),
-            Self::Implement => Some("/dev-implement-story"),
-            Self::CodeReview => Some("/dev-code-review"),
-            Self::Qa => Some("/qa-verify-story"),
-            Self::Done => None,
-        }
-    }
-
-    /// Returns the line that marks the phase as complete.
-    pub fn success_signal(self) -> &'static str {
-        match self {
-            Self::Generate => "PM COMPLETE",
-            Self::Elaborate => "ELAB PASS",
-            Self::Implement => "DOCUMENTATION COMPLETE",
-            Self::CodeReview => "CODE REVIEW PASS",
-            Self::Qa => "QA PASS",
-            Self::Done => "WORKFLOW COMPLETE",
-        }
-    }
-
-    fn next(self) -> Option<Self> {
-        Self::from_number(self.number() + 1)
-    }
-}
+/// Longest story ID, in bytes.
+const MAX_STORY_ID: usize = 100;
 
 /// Request to run a pipeline.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PipelineRequest {
+    /// Pipeline to run.
+    pub definition: PipelineDefinition,
     /// Folder of the feature, from the root of the repository.
     pub feature_dir: String,
     /// ID of the story.
     pub story_id: String,
-    /// First phase to run.
-    pub from: PipelinePhase,
-    /// Last phase to run.
-    pub to: PipelinePhase,
-    /// Phases that need a person's approval before they start.
+    /// Number of the first phase to run.
+    pub from: u8,
+    /// Number of the last phase to run.
+    pub to: u8,
+    /// Numbers of the phases that need a person's approval before they start.
     #[serde(default)]
-    pub approve: BTreeSet<PipelinePhase>,
+    pub approve: BTreeSet<u8>,
+}
+
+impl PipelineRequest {
+    /// Returns the definition of a phase.
+    pub fn phase(&self, number: u8) -> Option<&PhaseDefinition> {
+        self.definition.phase(number)
+    }
+
+    /// Returns the ID of a phase, for messages.
+    fn id(&self, number: u8) -> &str {
+        self.phase(number).map_or("?", |phase| phase.id.as_str())
+    }
 }
 
 /// Reason why a request or an event is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PipelineRefusal {
+    /// Pipeline has no such phase.
+    #[error("unknown phase {number}; the pipeline has phases 1 to {last}")]
+    UnknownPhase {
+        /// Requested number.
+        number: u8,
+        /// Number of the last phase.
+        last: u8,
+    },
     /// Range ends before it starts.
-    #[error("invalid range: phase {to} comes before phase {from}; swap --from and --to", from = .from.number(), to = .to.number())]
+    #[error("invalid range: phase {to} comes before phase {from}; swap --from and --to")]
     InvalidRange {
         /// First phase of the range.
-        from: PipelinePhase,
+        from: u8,
         /// Last phase of the range.
-        to: PipelinePhase,
+        to: u8,
     },
     /// Gate for a phase outside the range.
-    #[error("gate for phase {number} is outside the range; extend the range or remove the gate", number = .0.number())]
-    GateOutsideRange(PipelinePhase),
+    #[error("gate for phase {0} is outside the range; extend the range or remove the gate")]
+    GateOutsideRange(u8),
+    /// Feature directory that is not a folder below the root of the repository.
+    #[error(
+        "invalid feature directory `{0}`; use a folder from the root of the repository, such as \
+         plans/features/wishlist"
+    )]
+    InvalidFeatureDir(String),
+    /// Story ID that cannot be a folder name.
+    #[error("invalid story ID `{0}`; use letters, digits, `-`, `_` or `.`, such as WISH-001")]
+    InvalidStoryId(String),
     /// Event does not fit the state, such as the end of a phase that is not running.
     #[error("event `{event}` is not possible: the run is {state}")]
     UnexpectedEvent {
         /// State of the run.
-        state: PipelineState,
+        state: String,
         /// Name of the event.
         event: &'static str,
     },
     /// Run has not ended, or has nothing left to do.
     #[error("cannot continue: the run is {0}")]
-    NothingToContinue(PipelineState),
+    NothingToContinue(String),
 }
 
 /// Result of a phase.
@@ -180,26 +137,31 @@ pub struct PhaseRecord {
     /// Reason if it is not complete.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// End of the phase; `None` if it is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub completed_at: Option<Timestamp>,
     /// Output and resource use.
     #[serde(default)]
     pub work: PhaseWork,
 }
 
 impl PhaseRecord {
-    fn skipped(reason: String) -> Self {
+    fn skipped(reason: String, at: Option<Timestamp>) -> Self {
         Self {
             status: PhaseStatus::Skipped,
             signal: None,
             source: None,
             reason: Some(reason),
+            completed_at: at,
             work: PhaseWork::default(),
         }
     }
 
     fn from_signal(
-        phase: PipelinePhase,
+        phase: &PhaseDefinition,
         signal: &PhaseSignal,
         source: SignalSource,
+        at: Option<Timestamp>,
         work: PhaseWork,
     ) -> Self {
         let (status, reason) = match signal {
@@ -208,7 +170,8 @@ impl PhaseRecord {
             PhaseSignal::Failed(reason) => (PhaseStatus::Failed, Some(reason.clone())),
             PhaseSignal::Unclear(_) => (PhaseStatus::Failed, Some("no clear signal".to_owned())),
         };
-        Self { status, signal: signal.line(phase), source: Some(source), reason, work }
+        let signal = signal.line(phase);
+        Self { status, signal, source: Some(source), reason, completed_at: at, work }
     }
 }
 
@@ -219,15 +182,19 @@ pub enum PipelineState {
     /// Not started.
     Ready,
     /// Waiting for a person's decision at a phase's gate.
-    AtGate(PipelinePhase),
+    AtGate(u8),
     /// Running a phase.
-    Running(PipelinePhase),
+    Running(u8),
+    /// Waiting for a person's decision about the tasks of a phase.
+    AtSplit(u8),
+    /// Waiting for the tasks of a phase.
+    RunningTasks(u8),
     /// All phases of the range have ended.
     Complete,
-    /// Phase did not complete, or a person stopped at its gate. The run can continue from there.
+    /// Phase did not complete, or a person stopped the run. The run can continue from there.
     Stopped {
         /// Phase at which it stopped.
-        phase: PipelinePhase,
+        phase: u8,
         /// Kind of stop.
         verdict: PipelineVerdict,
         /// Reason for the stop.
@@ -235,14 +202,40 @@ pub enum PipelineState {
     },
 }
 
-impl fmt::Display for PipelineState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl PipelineState {
+    /// Returns the stored name of the state, for lists.
+    pub fn name(&self) -> &'static str {
         match self {
-            Self::Ready => write!(f, "ready"),
-            Self::AtGate(phase) => write!(f, "at the gate of {phase}"),
-            Self::Running(phase) => write!(f, "running {phase}"),
-            Self::Complete => write!(f, "complete"),
-            Self::Stopped { phase, .. } => write!(f, "stopped at {phase}"),
+            Self::Ready => "ready",
+            Self::AtGate(_) => "at_gate",
+            Self::Running(_) => "running",
+            Self::AtSplit(_) => "at_split",
+            Self::RunningTasks(_) => "running_tasks",
+            Self::Complete => "complete",
+            Self::Stopped { verdict: PipelineVerdict::Failed, .. } => "failed",
+            Self::Stopped { .. } => "blocked",
+        }
+    }
+
+    /// Returns `true` if the run has ended.
+    pub fn is_over(&self) -> bool {
+        matches!(self, Self::Complete | Self::Stopped { .. })
+    }
+
+    /// Returns `true` if a person must decide.
+    pub fn needs_person(&self) -> bool {
+        matches!(self, Self::AtGate(_) | Self::AtSplit(_))
+    }
+
+    /// Returns the phase that the run is at. `None` before it starts and after it is complete.
+    pub fn phase(&self) -> Option<u8> {
+        match self {
+            Self::Ready | Self::Complete => None,
+            Self::AtGate(phase)
+            | Self::Running(phase)
+            | Self::AtSplit(phase)
+            | Self::RunningTasks(phase)
+            | Self::Stopped { phase, .. } => Some(*phase),
         }
     }
 }
@@ -251,38 +244,86 @@ impl fmt::Display for PipelineState {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PipelineRun {
     /// Request that started it.
-    #[serde(rename = "order")]
     pub request: PipelineRequest,
     /// Current state.
     pub state: PipelineState,
-    /// Records of finished phases.
-    pub records: BTreeMap<PipelinePhase, PhaseRecord>,
+    /// Records of finished phases, by number.
+    pub records: BTreeMap<u8, PhaseRecord>,
+    /// Tasks of phases that split the story, by number.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub graphs: BTreeMap<u8, TaskGraph>,
+    /// Resource use of the planners of these phases, by number.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub planning: BTreeMap<u8, PhaseWork>,
+    /// Number of the last job. Numbers continue in later runs of the story.
+    #[serde(default)]
+    pub last_job_number: u32,
 }
 
 impl PipelineRun {
     /// Creates a run that has not started.
     pub fn new(request: PipelineRequest) -> Result<Self, PipelineRefusal> {
         let PipelineRequest { from, to, .. } = request;
+        let last = request.definition.last();
+        for number in [from, to].into_iter().chain(request.approve.iter().copied()) {
+            if number == 0 || number > last {
+                return Err(PipelineRefusal::UnknownPhase { number, last });
+            }
+        }
         if to < from {
             return Err(PipelineRefusal::InvalidRange { from, to });
         }
         if let Some(outside) = request.approve.iter().find(|phase| !(from..=to).contains(*phase)) {
             return Err(PipelineRefusal::GateOutsideRange(*outside));
         }
-        Ok(Self { request, state: PipelineState::Ready, records: BTreeMap::new() })
+        if !is_folder(&request.feature_dir) {
+            return Err(PipelineRefusal::InvalidFeatureDir(request.feature_dir));
+        }
+        if !is_story_id(&request.story_id) {
+            return Err(PipelineRefusal::InvalidStoryId(request.story_id));
+        }
+        Ok(Self {
+            request,
+            state: PipelineState::Ready,
+            records: BTreeMap::new(),
+            graphs: BTreeMap::new(),
+            planning: BTreeMap::new(),
+            last_job_number: 0,
+        })
     }
 
-    /// Returns a run that continues where this one stopped, or at the start of the new range.
+    /// Returns a run that continues after this one has ended, at the start of the new range.
     ///
-    /// Records of earlier phases are kept.
+    /// Records of earlier phases are kept, and the tasks that its first phase has completed.
     pub fn continue_with(&self, request: PipelineRequest) -> Result<Self, PipelineRefusal> {
-        if !matches!(self.state, PipelineState::Stopped { .. }) {
-            return Err(PipelineRefusal::NothingToContinue(self.state.clone()));
+        if !self.state.is_over() {
+            return Err(PipelineRefusal::NothingToContinue(self.describe_state()));
         }
         let mut run = Self::new(request)?;
-        run.records = self.records.clone();
-        run.records.retain(|phase, _| *phase < run.request.from);
+        run.last_job_number = self.last_job_number;
+        if run.request.definition == self.request.definition {
+            let from = run.request.from;
+            run.records = self.records.clone();
+            run.records.retain(|phase, _| *phase < from);
+            run.graphs = self.graphs.clone();
+            run.graphs.retain(|phase, _| *phase <= from);
+            run.planning = self.planning.clone();
+            if let Some(graph) = run.graphs.get_mut(&from) {
+                graph.reset();
+            }
+        }
         Ok(run)
+    }
+
+    /// Returns the request that resumes a stopped run at the phase where it stopped.
+    pub fn resume_request(&self) -> Result<PipelineRequest, PipelineRefusal> {
+        let PipelineState::Stopped { phase, .. } = &self.state else {
+            return Err(PipelineRefusal::NothingToContinue(self.describe_state()));
+        };
+        let mut request = self.request.clone();
+        request.from = *phase;
+        request.approve.retain(|gate| gate >= phase);
+        Ok(request)
     }
 
     /// Rebuilds a run from the outputs of its phases, by phase number, if its own state is lost or
@@ -298,26 +339,26 @@ impl PipelineRun {
         let mut run = Self::new(request)?;
         run.state = PipelineState::Complete;
         let last = run.request.to;
-        for phase in PipelinePhase::iter().filter(|phase| *phase <= last) {
-            let record = match outputs.get(&phase.number()) {
-                Some(output) => {
-                    let signal = signal::parse(output, phase);
-                    PhaseRecord::from_signal(
-                        phase,
-                        &signal,
-                        SignalSource::LastLine,
-                        PhaseWork::default(),
-                    )
-                }
-                None if outputs.range(phase.number()..=last.number()).next().is_some() => {
-                    PhaseRecord::skipped("no stored output".to_owned())
+        let phases: Vec<_> =
+            run.request.definition.numbered().map(|(n, p)| (n, p.clone())).collect();
+        for (number, phase) in phases.into_iter().filter(|(number, _)| *number <= last) {
+            let record = match outputs.get(&number) {
+                Some(output) => PhaseRecord::from_signal(
+                    &phase,
+                    &signal::parse(output, &phase),
+                    SignalSource::LastLine,
+                    None,
+                    PhaseWork::default(),
+                ),
+                None if outputs.range(number..=last).next().is_some() => {
+                    PhaseRecord::skipped("no stored output".to_owned(), None)
                 }
                 None => {
-                    run.stop(phase, PipelineVerdict::Blocked, "run state was lost".to_owned());
+                    run.stop(number, PipelineVerdict::Blocked, "run state was lost".to_owned());
                     break;
                 }
             };
-            run.record_phase(phase, record);
+            run.record_phase(number, record);
             if run.state != PipelineState::Complete {
                 break;
             }
@@ -325,8 +366,28 @@ impl PipelineRun {
         Ok(run)
     }
 
+    /// Adopts records of phases before the range that this run does not know, from the story's
+    /// files. Records that it knows stay.
+    pub fn adopt_records(&mut self, found: &BTreeMap<u8, PhaseRecord>) {
+        for (number, record) in found.range(..self.request.from) {
+            self.records.entry(*number).or_insert_with(|| record.clone());
+        }
+    }
+
+    /// Returns the number of the phase that comes next: the current one, or the one after the last.
+    pub fn current_phase(&self) -> u8 {
+        let after_last =
+            || self.records.keys().next_back().map_or(1, |last| last.saturating_add(1));
+        self.state.phase().unwrap_or_else(after_last)
+    }
+
+    /// Returns the state in words.
+    pub fn describe_state(&self) -> String {
+        DescribedState(self).to_string()
+    }
+
     /// Stores the record of a phase, and stops the run unless the phase is complete or skipped.
-    fn record_phase(&mut self, phase: PipelinePhase, record: PhaseRecord) {
+    fn record_phase(&mut self, phase: u8, record: PhaseRecord) {
         let verdict = match record.status {
             PhaseStatus::Complete | PhaseStatus::Skipped => None,
             PhaseStatus::Failed => Some(PipelineVerdict::Failed),
@@ -338,7 +399,42 @@ impl PipelineRun {
         self.records.insert(phase, record);
     }
 
-    fn stop(&mut self, phase: PipelinePhase, verdict: PipelineVerdict, reason: String) {
+    fn stop(&mut self, phase: u8, verdict: PipelineVerdict, reason: String) {
         self.state = PipelineState::Stopped { phase, verdict, reason };
     }
+}
+
+/// State of a run, with the ID of its phase.
+struct DescribedState<'a>(&'a PipelineRun);
+
+impl fmt::Display for DescribedState<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let id = |number: &u8| self.0.request.id(*number);
+        match &self.0.state {
+            PipelineState::Ready => write!(f, "ready"),
+            PipelineState::AtGate(phase) => write!(f, "at the gate of {}", id(phase)),
+            PipelineState::Running(phase) => write!(f, "running {}", id(phase)),
+            PipelineState::AtSplit(phase) => {
+                write!(f, "waiting for approval of the tasks of {}", id(phase))
+            }
+            PipelineState::RunningTasks(phase) => write!(f, "running the tasks of {}", id(phase)),
+            PipelineState::Complete => write!(f, "complete"),
+            PipelineState::Stopped { phase, .. } => write!(f, "stopped at {}", id(phase)),
+        }
+    }
+}
+
+/// Returns whether a text names a folder below the root of a repository.
+fn is_folder(text: &str) -> bool {
+    let is_name = |part: &str| {
+        !matches!(part, "" | "." | ".." | ".git")
+            && !part.contains(|c: char| c.is_control() || matches!(c, '\\' | ':' | '*' | '?' | '`'))
+    };
+    text.len() <= MAX_FEATURE_DIR && text.split('/').all(is_name)
+}
+
+fn is_story_id(text: &str) -> bool {
+    let is_allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    let starts_well = text.starts_with(|c: char| c.is_ascii_alphanumeric());
+    starts_well && text.len() <= MAX_STORY_ID && text.chars().all(is_allowed)
 }

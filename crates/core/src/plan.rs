@@ -3,15 +3,21 @@
 //! A plan is identified by the hash of its content. People approve that hash, and only the plan
 //! with that hash runs. The state machine carries only a [`PlanSummary`].
 
+mod adjustment;
+mod signal_estimate;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use strum::{Display, EnumString};
 
-use crate::complexity::{self, Complexity, Signals};
+use crate::complexity::{self, Complexity, ComplexityFactor, PlanSignals, Signals};
 use crate::cost::Usd;
 use crate::ids::{PlanHash, Reference};
 use crate::rules::{Rules, count_critical_files};
 use crate::task::Task;
+
+pub use adjustment::{AdjustmentError, EDITABLE_FIELDS, PlanAdjustment};
+pub use signal_estimate::{EstimateFacts, estimate_signals};
 
 /// Plan as the planner submits it
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -27,7 +33,7 @@ pub struct Plan {
     pub testing_strategy: String,
     /// Signals for the complexity score
     #[serde(default)]
-    pub signals: Signals,
+    pub signals: PlanSignals,
     /// Expected tokens of the implementation
     #[serde(default)]
     pub estimated_tokens: Option<u64>,
@@ -57,6 +63,10 @@ pub struct Plan {
     /// Test that verifies each criterion
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub verification: Vec<PlannedTest>,
+    /// Signals that Tamma estimated, because the planner left them out
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(skip)]
+    pub estimated_signals: Vec<ComplexityFactor>,
 }
 
 /// Test that verifies a criterion
@@ -131,6 +141,9 @@ pub enum PlanError {
     /// Field that a planner must submit, even if it is empty.
     #[error("`{0}` is missing: {hint}", hint = required_field_hint(.0))]
     MissingField(&'static str),
+    /// Signals without a grade. They are requested once more, and then estimated.
+    #[error("`signals` lacks {names}: grade it; the signals choose the model", names = quote_factors(.0))]
+    MissingSignals(Vec<ComplexityFactor>),
     /// Task without criteria, and a plan that proposes none.
     #[error("`criteria` is empty: the task has none, so propose criteria that can be checked")]
     NoCriteria,
@@ -163,9 +176,16 @@ pub enum PlanError {
 pub const PLANNER_FIELDS: [&str; 5] =
     ["signals", "test_changes", "assumptions", "questions", "verification"];
 
+/// Fields of `signals` that a planner must grade.
+pub const SIGNAL_FIELDS: [&str; 5] = ["modules", "novelty", "tests", "security", "ambiguity"];
+
+fn quote_factors(factors: &[ComplexityFactor]) -> String {
+    let names: Vec<_> = factors.iter().map(|factor| format!("`{factor}`")).collect();
+    names.join(", ")
+}
+
 fn required_field_hint(field: &str) -> &'static str {
     match field {
-        "signals" => "grade modules, novelty, tests, security and ambiguity; they choose the model",
         "test_changes" => "list existing tests that must change, or write `[]`",
         "assumptions" => "write down what you take for granted, or write `[]`",
         "questions" => "write down what a person should answer, or write `[]`",
@@ -180,6 +200,8 @@ pub struct PlanFacts<'a> {
     pub fields: &'a [&'a str],
     /// Number of the task's own acceptance criteria.
     pub task_criteria: usize,
+    /// The planner was asked for missing signals before, so they are estimated now.
+    pub signals_requested: bool,
     /// Function that tells whether a file exists at the base commit.
     pub path_exists: &'a dyn Fn(&str) -> bool,
 }
@@ -225,8 +247,14 @@ impl Plan {
     /// need only pass [`Plan::validate`], because a planner completes them.
     pub fn validate_submission(&self, facts: PlanFacts<'_>) -> Vec<PlanError> {
         let mut errors = self.validate();
-        let is_missing = |field: &&'static str| !facts.fields.contains(field);
+        // A missing signal is an error of its own.
+        let is_missing =
+            |field: &&'static str| *field != "signals" && !facts.fields.contains(field);
         errors.extend(PLANNER_FIELDS.into_iter().filter(is_missing).map(PlanError::MissingField));
+        let ungraded = self.signals.missing();
+        if !ungraded.is_empty() && !facts.signals_requested {
+            errors.push(PlanError::MissingSignals(ungraded));
+        }
         let is_blank = |text: &String| text.trim().is_empty();
         if facts.task_criteria > 0 && !self.criteria.is_empty() {
             errors.push(PlanError::ForeignCriteria);
@@ -273,10 +301,21 @@ impl Plan {
         }
     }
 
-    /// Computes the complexity. The number of files is counted instead of taken from the planner.
+    /// Computes the complexity. The number of files is counted instead of taken from the planner,
+    /// and missing signals of old plans are estimated from the plan alone.
     pub fn complexity(&self) -> Complexity {
-        let files = u16::try_from(self.file_changes.len()).unwrap_or(u16::MAX);
-        complexity::assess(&Signals { files, ..self.signals })
+        let estimated = estimate_signals(self, &EstimateFacts::default());
+        complexity::assess(&self.signals.or(&estimated))
+    }
+
+    /// Estimates the signals that the planner has not graded, and names them in the plan.
+    pub fn complete_signals(&mut self, facts: &EstimateFacts<'_>) {
+        self.estimated_signals = self.signals.missing();
+        if !self.estimated_signals.is_empty() {
+            let files = self.signals.files;
+            let complete = self.signals.or(&estimate_signals(self, facts));
+            self.signals = PlanSignals::from(Signals { files, ..complete });
+        }
     }
 
     /// Returns the summary that the state machine carries.

@@ -16,10 +16,13 @@ use crate::cause::AlertCause;
 use crate::cost::{Cost, Tokens, Usage, Usd};
 use crate::council::OpinionRecord;
 use crate::escalation::EscalationDecision;
+use crate::format::pluralize;
 use crate::gate::{GateKind, GateStatus};
 use crate::history::{EntryData, EntryName, HistoryEntry};
 use crate::ids::{CommitId, Name, Reference, TaskId};
 use crate::issue::Issue;
+use crate::knowledge::{EntryKind, EntryStatus};
+use crate::learning::LessonTrigger;
 use crate::review::record::{
     BaselineSource, CheckRecord, GateRecord, SecondReview, TestCounts, Validator,
 };
@@ -60,6 +63,38 @@ pub struct TaskReport {
     /// Number of lessons; `None` until they are recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lessons: Option<u16>,
+    /// Lessons that the task proposed or confirmed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lesson_list: Vec<LessonReport>,
+    /// Number of iterations that the task may have.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_iterations: Option<u16>,
+    /// Agent of the last iteration.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub final_agent: Option<String>,
+    /// Model of the last iteration.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub final_model: Option<String>,
+    /// Time at which the task was closed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub completed_at: Option<Timestamp>,
+    /// Seconds from submission until the task was closed, or until its last event.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub duration_seconds: Option<u64>,
+}
+
+/// Lesson in a report.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LessonReport {
+    /// Title of the lesson.
+    pub title: String,
+    /// Event that triggered it, if it is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub occasion: Option<LessonTrigger>,
+    /// Kind of the entry in the knowledge base.
+    pub kind: EntryKind,
+    /// Status of the entry.
+    pub status: EntryStatus,
 }
 
 /// One implementation run with its checks and the decision that followed.
@@ -70,6 +105,18 @@ pub struct IterationReport {
     /// Tier of the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tier: Option<Tier>,
+    /// Agent of the run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<String>,
+    /// Model of the run, if it is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
+    /// Complexity score of the plan, 0 to 14.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub complexity: Option<u8>,
+    /// Number of files that the change touches.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub files: Option<u32>,
     /// Commit that the run produced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub commit: Option<CommitId>,
@@ -103,6 +150,9 @@ pub struct IterationReport {
     pub claims: Option<RunResult>,
     /// Other findings.
     pub issues: Vec<Issue>,
+    /// Suggestions of the validator, which block nothing.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub suggestions: Vec<String>,
     /// Faults that the previous iterations did not have.
     pub new_faults: BTreeSet<String>,
     /// Faults that an earlier iteration had too.
@@ -227,6 +277,8 @@ pub struct RunSummary {
     pub mode: String,
     /// Agent of the run.
     pub agent: String,
+    /// Model of the run, if it is known.
+    pub model: Option<String>,
     /// The run finished.
     pub finished: bool,
     /// Tier of the run.
@@ -256,6 +308,10 @@ pub struct ReportSources<'a> {
     pub runs: &'a [RunSummary],
     /// Stored texts that the history refers to.
     pub texts: &'a BTreeMap<Reference, String>,
+    /// Number of iterations that the task may have.
+    pub max_iterations: u16,
+    /// Lessons that the task proposed or confirmed.
+    pub lessons: &'a [LessonReport],
 }
 
 /// Returns the references whose texts a report needs.
@@ -286,9 +342,29 @@ pub fn build(sources: &ReportSources<'_>) -> TaskReport {
         agents: BTreeMap::new(),
         spend: sources.spend,
         lessons: None,
+        lesson_list: sources.lessons.to_vec(),
+        max_iterations: Some(sources.max_iterations),
+        final_agent: None,
+        final_model: None,
+        completed_at: sources
+            .history
+            .iter()
+            .find(|entry| entry.to.is_terminal())
+            .map(|entry| entry.at),
+        duration_seconds: None,
     };
+    report.duration_seconds = duration(sources.history, report.completed_at);
+    let mut complexity = None;
     for entry in sources.history {
         apply_entry(&mut report, entry, sources.texts);
+        if let EntryData::Plan(plan) = &entry.data {
+            complexity = Some(plan.complexity_score);
+        }
+        if let (EntryName::SmImplementationCompleted, Some(last)) =
+            (entry.name, report.iterations.last_mut())
+        {
+            last.complexity = complexity;
+        }
     }
     for (number, record) in sources.checks {
         if let Some(iteration) =
@@ -299,6 +375,9 @@ pub fn build(sources: &ReportSources<'_>) -> TaskReport {
     }
     compare_faults(&mut report.iterations, sources.checks);
     assign_runs(&mut report, sources.runs);
+    if let Some(last) = report.iterations.last() {
+        (report.final_agent, report.final_model) = (last.agent.clone(), last.model.clone());
+    }
     for iteration in &report.iterations {
         match (report.tier_runs.last_mut(), iteration.tier) {
             (Some((last, times)), Some(tier)) if *last == tier => *times += 1,
@@ -307,6 +386,13 @@ pub fn build(sources: &ReportSources<'_>) -> TaskReport {
         }
     }
     report
+}
+
+/// Returns the seconds from the first entry until the task was closed, or until the last entry.
+fn duration(history: &[HistoryEntry], completed_at: Option<Timestamp>) -> Option<u64> {
+    let (first, last) = (history.first()?, history.last()?);
+    let end = completed_at.unwrap_or(last.at);
+    u64::try_from((end - first.at).num_seconds()).ok()
 }
 
 /// Adds a history entry to the report.
@@ -318,6 +404,10 @@ fn apply_entry(report: &mut TaskReport, entry: &HistoryEntry, texts: &BTreeMap<R
             report.iterations.push(IterationReport {
                 number: after.saturating_add(1),
                 tier: None,
+                agent: None,
+                model: None,
+                complexity: None,
+                files: None,
                 commit: Some(*commit),
                 finished_at: Some(entry.at),
                 passed: None,
@@ -330,6 +420,7 @@ fn apply_entry(report: &mut TaskReport, entry: &HistoryEntry, texts: &BTreeMap<R
                 second_review: None,
                 claims: None,
                 issues: Vec::new(),
+                suggestions: Vec::new(),
                 new_faults: BTreeSet::new(),
                 repeated_faults: BTreeSet::new(),
                 decision: None,
@@ -402,11 +493,13 @@ fn apply_check(iteration: &mut IterationReport, record: &CheckRecord) {
     match record {
         CheckRecord::Gates(tested) => {
             iteration.gates = tested.gates.iter().map(GateReport::from).collect();
+            iteration.files = tested.files;
         }
         CheckRecord::Review(reviewed) => {
             iteration.score = Some(reviewed.verdict.score);
             iteration.criteria.clone_from(&reviewed.verdict.inputs.criteria);
             iteration.issues.clone_from(&reviewed.verdict.inputs.issues);
+            iteration.suggestions.clone_from(&reviewed.verdict.inputs.suggestions);
             iteration.validator.clone_from(&reviewed.validator);
             iteration.second_review.clone_from(&reviewed.second);
         }
@@ -447,11 +540,38 @@ fn assign_runs(report: &mut TaskReport, runs: &[RunSummary]) {
             iteration.cost.add(run.usage.as_ref());
             if run.mode == "implement" {
                 iteration.tier = run.tier.or(iteration.tier);
+                iteration.agent = Some(run.agent.clone());
+                iteration.model.clone_from(&run.model);
                 if run.claims.is_some() {
                     iteration.claims.clone_from(&run.claims);
                 }
             }
         }
+    }
+}
+
+impl IterationReport {
+    /// Returns the numbers of criteria that are met and of all criteria.
+    pub fn criteria_met(&self) -> (usize, usize) {
+        let met = self.criteria.iter().filter(|criterion| criterion.is_met()).count();
+        (met, self.criteria.len())
+    }
+
+    /// Returns agent, model, complexity, number of files and met criteria as short texts, as far as
+    /// they are known.
+    pub fn facts(&self) -> Vec<String> {
+        let agent = match (&self.agent, &self.model) {
+            (Some(agent), Some(model)) => Some(format!("{agent} with {model}")),
+            (agent, None) => agent.clone(),
+            (None, model) => model.clone(),
+        };
+        let complexity = self.complexity.map(|score| format!("complexity {score} of 14"));
+        let files = self.files.map(|files| pluralize(files, "file"));
+        let criteria = match self.criteria_met() {
+            (_, 0) => None,
+            (met, all) => Some(format!("{met} of {all} criteria met")),
+        };
+        [agent, complexity, files, criteria].into_iter().flatten().collect()
     }
 }
 
@@ -487,6 +607,7 @@ impl TaskReport {
         self.costs.clear();
         self.agents.clear();
         self.lessons = None;
+        self.lesson_list.clear();
         Some(self)
     }
 }

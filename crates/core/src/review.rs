@@ -168,6 +168,9 @@ pub struct ReviewInputs {
     pub criteria: Vec<Criterion>,
     /// Comparison of the change with the plan.
     pub conformance: Conformance,
+    /// Suggestions of the validator for later. They block nothing and cost no points.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub suggestions: Vec<String>,
 }
 
 /// Reason for a deduction from the score.

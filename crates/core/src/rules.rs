@@ -6,6 +6,7 @@
 
 mod agents;
 mod alerts;
+mod alias;
 mod chat;
 mod checkout;
 mod critical;
@@ -13,6 +14,7 @@ mod cross_references;
 mod delivery;
 mod embeddings;
 mod gates;
+mod implementer;
 mod instructions;
 mod load;
 mod people;
@@ -24,6 +26,7 @@ mod review;
 mod sandbox;
 mod schema;
 mod setup;
+mod time_limits;
 mod validation;
 mod value_check;
 mod value_schema;
@@ -41,16 +44,20 @@ use crate::complexity;
 use crate::cost::{Price, Usd};
 use crate::ids::PolicyVersion;
 use crate::level::RiskLevel;
+use crate::pipeline::{BUILT_IN_PIPELINE, PipelineDefinition, PipelinePhases};
 use crate::tier::Tier;
 
 pub use agents::{AgentPoolRules, AgentRules, Effort, RoleEffort, RoleTiers, SessionModes};
-pub use alerts::{AlertChannel, AlertRules, ChannelType, QuietHours, TimeOfDay, TimeZone};
+pub use alerts::{
+    AlertChannel, AlertRules, ChannelProblem, ChannelType, QuietHours, TimeOfDay, TimeZone,
+};
 pub use chat::ChatModel;
 pub use checkout::CheckoutRules;
 pub use critical::{count_critical_files, is_critical};
 pub use delivery::{DeliveryMode, DeliveryRules};
 pub use embeddings::EmbeddingModel;
 pub use gates::{GateRules, ReportFormat};
+pub use implementer::SuggestedAgentError;
 pub use instructions::is_instruction_file;
 pub use load::{ConfigFile, LoadedRules, Setting, load};
 pub use people::{PeopleRules, Permission, PersonRole};
@@ -62,6 +69,7 @@ pub use review::{CouncilMember, CouncilRules, PatternRule, ReviewRules, Validato
 pub use sandbox::SandboxMode;
 pub use schema::schema;
 pub use setup::SetupRules;
+pub use time_limits::JobTimeouts;
 pub use variables::{EnvVariable, VARIABLES, VariableTarget};
 
 /// Configuration of Tamma for a project (`tamma.yaml`).
@@ -114,6 +122,10 @@ pub struct Rules {
     #[serde(skip_serializing_if = "is_default")]
     #[garde(dive)]
     pub chat: ChatModel,
+    /// Pipelines by name: ordered phases for a story. `story` replaces the built-in pipeline.
+    #[serde(skip_serializing_if = "is_default")]
+    #[garde(dive)]
+    pub pipelines: BTreeMap<String, PipelinePhases>,
     /// Base branch, and delivery of changes that passed review.
     #[garde(dive)]
     pub delivery: DeliveryRules,
@@ -154,6 +166,7 @@ impl Default for Rules {
             council: CouncilRules::default(),
             embeddings: EmbeddingModel::default(),
             chat: ChatModel::default(),
+            pipelines: BTreeMap::new(),
             delivery: DeliveryRules::default(),
             engines: AgentPoolRules::default(),
             permissions: AgentPermissions::default(),
@@ -174,6 +187,24 @@ impl Rules {
         // Serialisation cannot fail here; an empty input would yield a hash that no approval
         // covers.
         PolicyVersion::of(&serde_json::to_vec(&self.without_secrets()).unwrap_or_default())
+    }
+
+    /// Returns the pipeline with this name: the project's, or the built-in one.
+    pub fn pipeline(&self, name: &str) -> Option<PipelineDefinition> {
+        match self.pipelines.get(name) {
+            Some(PipelinePhases { phases }) => {
+                Some(PipelineDefinition { name: name.to_owned(), phases: phases.clone() })
+            }
+            None if name == BUILT_IN_PIPELINE => Some(PipelineDefinition::built_in()),
+            None => None,
+        }
+    }
+
+    /// Returns the names of all pipelines.
+    pub fn pipeline_names(&self) -> Vec<&str> {
+        let own = self.pipelines.keys().map(String::as_str);
+        let own = own.filter(|name| *name != BUILT_IN_PIPELINE);
+        std::iter::once(BUILT_IN_PIPELINE).chain(own).collect()
     }
 
     /// Returns true if a limit in dollars applies to any task, the project or a day.
@@ -322,27 +353,6 @@ fn must_be_true(value: &bool, (): &()) -> garde::Result {
         Err(garde::Error::new(
             "high-risk plans always need approval: remove the key, or write `true`",
         ))
-    }
-}
-
-/// Hard time limits by kind of job, in seconds.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema, Validate)]
-#[serde(default, deny_unknown_fields)]
-pub struct JobTimeouts {
-    /// One implementation run.
-    #[garde(range(min = 1, max = 86_400))]
-    pub implementation: u32,
-    /// All gates of one commit.
-    #[garde(range(min = 1, max = 86_400))]
-    pub quality_gates: u32,
-    /// One read-only run: a plan, a validation or a council seat.
-    #[garde(range(min = 1, max = 86_400))]
-    pub requirements: u32,
-}
-
-impl Default for JobTimeouts {
-    fn default() -> Self {
-        Self { implementation: 3_600, quality_gates: 1_800, requirements: 1_800 }
     }
 }
 

@@ -109,6 +109,9 @@ pub struct Task {
     /// URL of the issue that the task comes from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub issue_url: Option<String>,
+    /// Number of the issue that the task comes from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub issue_number: Option<u64>,
     /// Further values that external tools attach to the task.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub metadata: BTreeMap<String, String>,

@@ -30,7 +30,9 @@ pub use command::{
 pub use event::{Action, EventKind, Outcome, TaskEvent, TaskReceived};
 pub use next_step::{AnswerKind, NextStep, allowed_answers};
 pub use refusal::Refusal;
-pub use snapshot::{ActiveJob, OpenQuestion, Pause, ProviderQuota, StateClock, TaskLoop};
+pub use snapshot::{
+    ActiveJob, CouncilCall, OpenQuestion, Pause, ProviderQuota, StateClock, TaskLoop,
+};
 pub use step::{Step, begin, step};
 pub use step_record::{JobUsage, StepRecord};
 

@@ -55,11 +55,15 @@ pub enum Edition {
     /// comparison again.
     #[serde(rename = "2026-11-harness")]
     Harness2026,
+    /// Three failures in any state call the council, people can convene it, and it returns the task
+    /// to the state that it came from.
+    #[serde(rename = "2026-11-council")]
+    Council2026,
 }
 
 impl Edition {
     /// Edition of new tasks.
-    pub const NEWEST: Self = Self::Harness2026;
+    pub const NEWEST: Self = Self::Council2026;
 
     /// Returns `true` for the first edition, which is not serialised.
     #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
@@ -82,11 +86,18 @@ impl Edition {
         self >= Self::Harness2026
     }
 
+    /// Returns `true` if the council serves every state and returns the task to it.
+    pub(crate) fn has_council_for_every_state(self) -> bool {
+        self >= Self::Council2026
+    }
+
     /// Returns the number of attempts that a task keeps.
     pub(crate) fn attempt_history_len(self) -> usize {
         match self {
             Self::November2026 => stuck::REPETITION_WINDOW,
-            Self::Review2026 | Self::Knowledge2026 | Self::Harness2026 => stuck::ATTEMPT_HISTORY,
+            Self::Review2026 | Self::Knowledge2026 | Self::Harness2026 | Self::Council2026 => {
+                stuck::ATTEMPT_HISTORY
+            }
         }
     }
 }

@@ -94,12 +94,16 @@ pub enum RunMode {
     Conclude,
     /// Derive lessons from a task. The prompt contains everything it needs.
     Learn,
+    /// Run a phase of a pipeline. It can change files.
+    Phase,
+    /// Split a story into tasks. Read-only.
+    Split,
 }
 
 impl RunMode {
     /// Returns `true` if runs of this mode must not change files.
     pub fn is_read_only(self) -> bool {
-        !matches!(self, Self::Implement | Self::Validate)
+        !matches!(self, Self::Implement | Self::Validate | Self::Phase)
     }
 }
 

@@ -37,7 +37,9 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tamma_core::council::{CouncilConclusion, CouncilOpinion};
 use tamma_core::learning::LessonSubmission;
-use tamma_core::plan::{PLANNER_FIELDS, Plan};
+use tamma_core::pipeline::TaskSplit;
+use tamma_core::pipeline::signal::SignalSubmission;
+use tamma_core::plan::{PLANNER_FIELDS, Plan, SIGNAL_FIELDS};
 use tamma_core::run_result::RunResult;
 use tokio::sync::watch;
 
@@ -67,6 +69,10 @@ pub const SUBMIT_OPINION: &str = "submit_opinion";
 pub const SUBMIT_CONCLUSION: &str = "submit_conclusion";
 /// Submits lessons from a task.
 pub const SUBMIT_LESSONS: &str = "submit_lessons";
+/// Submits the signal of a phase.
+pub const SUBMIT_SIGNAL: &str = "submit_signal";
+/// Submits the tasks of a story.
+pub const SUBMIT_TASKS: &str = "submit_tasks";
 /// Reports progress.
 pub const REPORT_PROGRESS: &str = "report_progress";
 /// Asks a person.
@@ -82,13 +88,15 @@ pub const RUN_GATES: &str = "run_gates";
 pub(crate) const HOOK_PATH: &str = "/permission";
 
 /// Names of all tools.
-pub const TOOL_NAMES: [&str; 11] = [
+pub const TOOL_NAMES: [&str; 13] = [
     SUBMIT_PLAN,
     SUBMIT_RESULT,
     SUBMIT_VERDICT,
     SUBMIT_OPINION,
     SUBMIT_CONCLUSION,
     SUBMIT_LESSONS,
+    SUBMIT_SIGNAL,
+    SUBMIT_TASKS,
     REPORT_PROGRESS,
     ASK_HUMAN,
     SEARCH_KNOWLEDGE,
@@ -312,6 +320,14 @@ impl AgentTools {
                 SUBMIT_LESSONS,
                 include_str!("agent_tools/submit_lessons.md"),
             )),
+            RunMode::Phase => tools.push(define_tool::<SignalSubmission>(
+                SUBMIT_SIGNAL,
+                include_str!("agent_tools/submit_signal.md"),
+            )),
+            RunMode::Split => tools.push(define_tool::<TaskSplit>(
+                SUBMIT_TASKS,
+                include_str!("agent_tools/submit_tasks.md"),
+            )),
             RunMode::Implement => tools.push(define_tool::<RunResult>(
                 SUBMIT_RESULT,
                 include_str!("agent_tools/submit_result.md"),
@@ -389,7 +405,9 @@ impl AgentTools {
             | (SUBMIT_VERDICT, RunMode::Validate)
             | (SUBMIT_OPINION, RunMode::Advise)
             | (SUBMIT_CONCLUSION, RunMode::Conclude)
-            | (SUBMIT_LESSONS, RunMode::Learn) => {
+            | (SUBMIT_LESSONS, RunMode::Learn)
+            | (SUBMIT_SIGNAL, RunMode::Phase)
+            | (SUBMIT_TASKS, RunMode::Split) => {
                 let submission = submission::check(self.mode, arguments, &self.facts)?;
                 *self.submission.lock().unwrap_or_else(PoisonError::into_inner) = Some(submission);
                 Ok("Accepted. End your turn now.".to_owned())
@@ -511,6 +529,9 @@ fn require_fields(mut tool: Tool, fields: &[&str], criteria: bool) -> Tool {
     if let Some(Value::Array(required)) = schema.get_mut("required") {
         required.extend(more.map(Value::from));
     }
+    if let Some(signals) = schema.get_mut("properties").and_then(|it| it.get_mut("signals")) {
+        signals["required"] = Value::from(SIGNAL_FIELDS.to_vec());
+    }
     tool.input_schema = Arc::new(schema);
     tool
 }
@@ -603,6 +624,8 @@ mod tests {
         let without_people = ["submit_lessons", "report_progress", "search_knowledge"];
         assert_eq!(names(RunMode::Learn), without_people);
         assert_eq!(names(RunMode::Implement), [&["submit_result"][..], &always].concat());
+        assert_eq!(names(RunMode::Phase), [&["submit_signal"][..], &always].concat());
+        assert_eq!(names(RunMode::Split), [&["submit_tasks"][..], &always].concat());
     }
 
     #[test]
@@ -630,6 +653,8 @@ mod tests {
             assert!(has(&required(1), name), "{name}");
         }
         assert!(has(&required(0), "criteria") && !has(&required(1), "criteria"));
+        let schema = tools(RunMode::Plan).tool_definitions().remove(0).input_schema;
+        assert_eq!(schema["properties"]["signals"]["required"], json!(SIGNAL_FIELDS));
     }
 
     #[test]

@@ -6,7 +6,7 @@
 
 use tamma_core::ids::{CommitId, TaskId};
 
-use crate::git::GitOutput;
+use crate::git::{GitOutput, QUERY_LIMIT, TRANSFER_LIMIT, remote_arguments};
 use crate::mirror::{self, Mirror, task_branch};
 
 /// Error from a delivery.
@@ -58,7 +58,7 @@ pub async fn push_task_branch(
     // replaced.
     let output = push(mirror, &name, None, commit).await?;
     if output.code == Some(0) {
-        return Ok(if output.stdout.contains("[up to date]") {
+        return Ok(if output.text().contains("[up to date]") {
             PushOutcome::UpToDate
         } else {
             PushOutcome::Pushed
@@ -75,8 +75,7 @@ pub async fn push_task_branch(
     mirror.fetch_work(task, commit).await?;
     let (older, newer) = (remote_commit.to_string(), commit.to_string());
     let call = ["merge-base", "--is-ancestor", &older, &newer];
-    let output =
-        mirror.git.in_dir(&mirror.path).output(&call).await.map_err(mirror::Error::from)?;
+    let output = mirror.git.bare(&mirror.path).output(&call).await.map_err(mirror::Error::from)?;
     if output.code != Some(0) {
         return Err(Error::Conflict { branch, remote_commit, commit });
     }
@@ -93,8 +92,9 @@ fn push_outcome(branch: String, output: GitOutput) -> Result<PushOutcome, Error>
 
 /// Returns the commit of a ref in the project's repository.
 async fn source_commit(mirror: &Mirror, name: &str) -> Result<Option<CommitId>, mirror::Error> {
-    let call = ["ls-remote", "--quiet", "--", &mirror.source, name];
-    let listed = mirror.git.in_dir(&mirror.path).run(call).await?;
+    let call = ["ls-remote", "--quiet"].into_iter();
+    let call = call.chain(remote_arguments(&mirror.source, [name]));
+    let listed = mirror.git.bare(&mirror.path).remote(QUERY_LIMIT).run(call).await?;
     match listed.split('\t').next().filter(|id| !id.is_empty()) {
         Some(id) => Ok(Some(id.parse()?)),
         None => Ok(None),
@@ -110,6 +110,7 @@ async fn push(
     let from = from.map(|from| from.to_string()).unwrap_or_default();
     let lease = format!("--force-with-lease={name}:{from}");
     let refspec = format!("{commit}:{name}");
-    let call = ["push", "--porcelain", &lease, "--", &mirror.source, &refspec];
-    Ok(mirror.git.in_dir(&mirror.path).output(&call).await?)
+    let call = ["push", "--porcelain", &lease].into_iter();
+    let call: Vec<_> = call.chain(remote_arguments(&mirror.source, [refspec.as_str()])).collect();
+    Ok(mirror.git.bare(&mirror.path).remote(TRANSFER_LIMIT).output(&call).await?)
 }

@@ -1,9 +1,17 @@
-//! The `git` program, run without a shell.
+//! The `git` program, run without a shell. Every git of Tamma starts here.
 //!
-//! This is the user's own git, so credentials and signing work as usual. Files of Git LFS are checked
-//! out and committed as they are, so they stay pointers. Prompts, background maintenance and hooks are off: agents write to these
-//! checkouts, and a hook in one would run with our permissions. Nothing is retried here. Callers
-//! know which failures are temporary.
+//! Repositories and worktrees can be hostile: agents write files, and anybody can write a repository.
+//! So no command discovers its repository, and none reads a setting that they can write:
+//! - The git directory is explicit. A `.git` in a folder, and what it leads to, is never read.
+//! - Local commands read no configuration but that of the mirror, which agents cannot write. Only
+//!   commands that reach a remote repository read the operator's, for credentials and proxies.
+//! - Hooks, filters, file monitors, submodules, replacements, grafts, alternates and lazy fetches are
+//!   off. Files of Git LFS are checked out as pointers.
+//! - Remote commands use https, ssh or a path, and nothing else.
+//! - Every command has a time limit, and its output a maximum size.
+//!
+//! Hooks of the project's own repository run when a commit is pushed there, because they are the
+//! operator's. Nothing is retried here. Callers know which failures are temporary.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -12,26 +20,96 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
-use tokio::io::AsyncWriteExt as _;
+use rustix::process::{Pid, Signal, kill_process_group};
+use tamma_core::repository_address::{RepositoryAddress, hide_url_credentials};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::Command;
 
-use crate::output;
+use crate::output::{self, OutputTail};
 
 /// Maximum size of the error output that is kept, in bytes.
 const MAX_STDERR_BYTES: usize = 4_000;
 
-/// Turns Git LFS off. A mirror has no remote to download from, and a filtered file would be stored
-/// here only, because no hook uploads it.
-const NO_LFS: [&str; 8] = [
-    "-c",
-    "filter.lfs.process=",
-    "-c",
-    "filter.lfs.smudge=",
-    "-c",
-    "filter.lfs.clean=",
-    "-c",
-    "filter.lfs.required=false",
+/// Maximum size of the output, in bytes. A list of half a million files is smaller.
+const MAX_OUTPUT_BYTES: usize = 64 * 1024 * 1024;
+
+/// Time limit of a local command.
+const LOCAL_LIMIT: Duration = Duration::from_mins(15);
+
+/// Time limit of a command that asks a remote repository for its refs.
+pub(crate) const QUERY_LIMIT: Duration = Duration::from_mins(1);
+
+/// Time limit of a command that transfers objects.
+pub(crate) const TRANSFER_LIMIT: Duration = Duration::from_mins(30);
+
+/// Protocols of remote commands. Everything else, such as `ext::`, is refused by git.
+const PROTOCOLS: &str = "https:ssh:file";
+
+/// Folder that contains no repository and never will.
+const NO_REPOSITORY: &str = "/dev/null";
+
+/// Settings of every command. They take precedence over all files.
+const SETTINGS: [(&str, &str); 20] = [
+    ("core.hooksPath", "/dev/null"),
+    ("core.fsmonitor", "false"),
+    ("core.untrackedCache", "false"),
+    ("core.attributesFile", "/dev/null"),
+    ("core.excludesFile", "/dev/null"),
+    ("core.useReplaceRefs", "false"),
+    ("core.protectHFS", "true"),
+    ("core.protectNTFS", "true"),
+    // Larger files are streamed, and never held in memory.
+    ("core.bigFileThreshold", "8m"),
+    ("core.autocrlf", "false"),
+    // Background maintenance would run in a repository that we hold a lock on.
+    ("gc.auto", "0"),
+    ("maintenance.auto", "false"),
+    ("submodule.recurse", "false"),
+    ("fetch.recurseSubmodules", "false"),
+    ("push.recurseSubmodules", "no"),
+    ("transfer.bundleURI", "false"),
+    // Objects that could trick a checkout are refused. Old, harmless faults are not.
+    ("fetch.fsckObjects", "true"),
+    ("fetch.fsck.badTimezone", "ignore"),
+    ("fetch.fsck.missingSpaceBeforeDate", "ignore"),
+    ("fetch.fsck.zeroPaddedFilemode", "ignore"),
+];
+
+/// Settings of remote commands: a transfer below 1,000 bytes per second for a minute ends.
+const REMOTE_SETTINGS: [(&str, &str); 2] =
+    [("http.lowSpeedLimit", "1000"), ("http.lowSpeedTime", "60")];
+
+/// Variables that would change the repository, its objects or the settings, or start a program. A
+/// hook of another repository that runs us sets some of them.
+const REMOVED: [&str; 26] = [
+    "GIT_DIR",
+    "GIT_WORK_TREE",
+    "GIT_INDEX_FILE",
+    "GIT_COMMON_DIR",
+    "GIT_PREFIX",
+    "GIT_OBJECT_DIRECTORY",
+    "GIT_ALTERNATE_OBJECT_DIRECTORIES",
+    "GIT_QUARANTINE_PATH",
+    "GIT_NAMESPACE",
+    "GIT_SHALLOW_FILE",
+    "GIT_REPLACE_REF_BASE",
+    "GIT_CONFIG",
+    "GIT_CONFIG_PARAMETERS",
+    "GIT_ATTR_SOURCE",
+    "GIT_TEMPLATE_DIR",
+    "GIT_EXTERNAL_DIFF",
+    "GIT_DIFF_OPTS",
+    "GIT_PAGER",
+    "GIT_EDITOR",
+    "GIT_LITERAL_PATHSPECS",
+    "GIT_GLOB_PATHSPECS",
+    "GIT_NOGLOB_PATHSPECS",
+    "GIT_ICASE_PATHSPECS",
+    "GIT_TRACE",
+    "GIT_TRACE_CURL",
+    "GIT_DEFAULT_HASH",
 ];
 
 /// Error from running git.
@@ -67,6 +145,26 @@ pub enum Error {
         code: Option<i32>,
         /// End of its standard error.
         stderr: String,
+    },
+    /// Git took too long and was stopped.
+    #[error("`git {command}` in `{}` was stopped after {} s", folder.display(), limit.as_secs())]
+    TimedOut {
+        /// Arguments, separated by spaces.
+        command: String,
+        /// Working directory.
+        folder: PathBuf,
+        /// Time limit.
+        limit: Duration,
+    },
+    /// Git printed too much and was stopped.
+    #[error("`git {command}` in `{}` printed more than {limit} bytes", folder.display())]
+    TooMuchOutput {
+        /// Arguments, separated by spaces.
+        command: String,
+        /// Working directory.
+        folder: PathBuf,
+        /// Maximum size in bytes.
+        limit: usize,
     },
 }
 
@@ -113,7 +211,7 @@ impl Git {
     /// Finds git by path or by name in `PATH`, and checks its version.
     pub async fn find(program: impl Into<PathBuf>) -> Result<Self, Error> {
         let git = Self { program: program.into(), calls: Arc::default() };
-        let text = git.in_dir(Path::new(".")).run(["version"]).await?;
+        let text = git.outside(Path::new("/")).run(["version"]).await?;
         let found = GitVersion::parse(&text).ok_or(Error::NoVersion(text))?;
         if found < Self::MIN_VERSION {
             return Err(Error::TooOld { found, minimum: Self::MIN_VERSION });
@@ -126,16 +224,31 @@ impl Git {
         self.calls.load(Ordering::Relaxed)
     }
 
-    /// Starts building a command that runs in `folder`.
-    pub(crate) fn in_dir(&self, folder: &Path) -> GitCommand<'_> {
-        GitCommand { git: self, folder: folder.to_owned(), env: Vec::new(), input: None }
+    /// Starts building a command that runs in `folder` and uses no repository, also if the folder is
+    /// part of one.
+    pub(crate) fn outside(&self, folder: &Path) -> GitCommand<'_> {
+        GitCommand {
+            git: self,
+            folder: folder.to_owned(),
+            env: vec![("GIT_DIR", NO_REPOSITORY.into())],
+            input: None,
+            limit: LOCAL_LIMIT,
+            max_output: MAX_OUTPUT_BYTES,
+            is_remote: false,
+        }
+    }
+
+    /// Starts building a command that runs in a git directory without a worktree. No attributes of
+    /// files apply.
+    pub(crate) fn bare(&self, git_dir: &Path) -> GitCommand<'_> {
+        self.outside(git_dir).env("GIT_DIR", git_dir)
     }
 
     /// Starts building a command that runs in a worktree with this git directory.
     ///
     /// The link `.git` in the worktree is not read, because an agent may have changed it.
     pub(crate) fn in_worktree(&self, git_dir: &Path, folder: &Path) -> GitCommand<'_> {
-        self.in_dir(folder).env("GIT_DIR", git_dir).env("GIT_WORK_TREE", folder)
+        self.outside(folder).env("GIT_DIR", git_dir).env("GIT_WORK_TREE", folder)
     }
 }
 
@@ -144,14 +257,39 @@ pub(crate) struct GitCommand<'a> {
     git: &'a Git,
     folder: PathBuf,
     env: Vec<(&'static str, OsString)>,
-    input: Option<String>,
+    input: Option<Vec<u8>>,
+    limit: Duration,
+    max_output: usize,
+    is_remote: bool,
 }
 
 /// Exit code and output of a git command.
 pub(crate) struct GitOutput {
     pub(crate) code: Option<i32>,
-    pub(crate) stdout: String,
+    pub(crate) stdout: Vec<u8>,
     pub(crate) stderr: String,
+    /// The output has more bytes than the maximum, and git was stopped.
+    pub(crate) is_truncated: bool,
+}
+
+impl GitOutput {
+    /// Fails if the command failed. A truncated output is not a failure.
+    pub(crate) fn check<S: AsRef<OsStr>>(
+        &self,
+        arguments: &[S],
+        folder: &Path,
+    ) -> Result<(), Error> {
+        if self.is_truncated || self.code == Some(0) {
+            return Ok(());
+        }
+        let (command, folder) = (shown(arguments), folder.to_owned());
+        Err(Error::Failed { command, folder, code: self.code, stderr: self.stderr.clone() })
+    }
+
+    /// Returns the standard output without trailing newlines.
+    pub(crate) fn text(self) -> String {
+        to_text(self.stdout)
+    }
 }
 
 impl GitCommand<'_> {
@@ -162,9 +300,26 @@ impl GitCommand<'_> {
     }
 
     /// Sets the standard input.
-    pub(crate) fn input(mut self, text: impl Into<String>) -> Self {
-        self.input = Some(text.into());
+    pub(crate) fn input(mut self, bytes: impl Into<Vec<u8>>) -> Self {
+        self.input = Some(bytes.into());
         self
+    }
+
+    /// Sets the maximum size of the output, in bytes.
+    pub(crate) fn max_output(self, bytes: usize) -> Self {
+        Self { max_output: bytes, ..self }
+    }
+
+    /// Sets the time limit.
+    pub(crate) fn time_limit(self, limit: Duration) -> Self {
+        Self { limit, ..self }
+    }
+
+    /// Allows the command to reach a remote repository, with the operator's credentials.
+    ///
+    /// The address comes after the options, as [`remote_arguments`] returns it.
+    pub(crate) fn remote(self, limit: Duration) -> Self {
+        Self { is_remote: true, limit, ..self }
     }
 
     /// Runs the command and returns its standard output without trailing newlines. A non-zero exit
@@ -174,53 +329,185 @@ impl GitCommand<'_> {
         I: IntoIterator<Item = S>,
         S: AsRef<OsStr>,
     {
+        Ok(to_text(self.run_bytes(arguments).await?))
+    }
+
+    /// Runs the command and returns its standard output unchanged, for names that may not be UTF-8.
+    pub(crate) async fn run_bytes<I, S>(self, arguments: I) -> Result<Vec<u8>, Error>
+    where
+        I: IntoIterator<Item = S>,
+        S: AsRef<OsStr>,
+    {
         let arguments: Vec<OsString> =
             arguments.into_iter().map(|argument| argument.as_ref().to_owned()).collect();
-        let folder = self.folder.clone();
+        let (folder, limit) = (self.folder.clone(), self.max_output);
         let output = self.output(&arguments).await?;
+        let command = shown(&arguments);
+        if output.is_truncated {
+            return Err(Error::TooMuchOutput { command, folder, limit });
+        }
         if output.code == Some(0) {
             Ok(output.stdout)
         } else {
-            let command = arguments.join(OsStr::new(" ")).to_string_lossy().into_owned();
             Err(Error::Failed { command, folder, code: output.code, stderr: output.stderr })
         }
     }
 
-    /// Runs the command and returns its output, also if it fails.
+    /// Runs the command and returns its output as [`run`](Self::run) does, or `None` if it fails.
+    /// Too much output is an error all the same.
+    pub(crate) async fn run_if_successful<S: AsRef<OsStr>>(
+        self,
+        arguments: &[S],
+    ) -> Result<Option<String>, Error> {
+        let (folder, limit) = (self.folder.clone(), self.max_output);
+        let output = self.output(arguments).await?;
+        if output.is_truncated {
+            return Err(Error::TooMuchOutput { command: shown(arguments), folder, limit });
+        }
+        Ok((output.code == Some(0)).then(|| output.text()))
+    }
+
+    /// Runs the command and returns its output, also if it fails or prints too much.
     pub(crate) async fn output<S: AsRef<OsStr>>(self, arguments: &[S]) -> Result<GitOutput, Error> {
         let start = |source| Error::Start { program: self.git.program.clone(), source };
         self.git.calls.fetch_add(1, Ordering::Relaxed);
+        let mut command = self.command(arguments);
+        let mut child = command.spawn().map_err(start)?;
+        let group = ProcessGroupGuard::new(child.id());
+        let (stdin, stdout, stderr) =
+            (child.stdin.take(), child.stdout.take(), child.stderr.take());
+        let (Some(stdout), Some(stderr)) = (stdout, stderr) else {
+            return Err(start(io::Error::other("git has no pipes")));
+        };
+        let stderr = OutputTail::follow(stderr, 2 * MAX_STDERR_BYTES);
+        let write = async {
+            if let (Some(input), Some(mut stdin)) = (&self.input, stdin) {
+                // Git may end before it has read everything; its exit code says why.
+                let _ = stdin.write_all(input).await;
+            }
+        };
+        let exchange = async {
+            let read = read_bounded(stdout, self.max_output);
+            let ((), read) = tokio::join!(write, read);
+            let (bytes, is_truncated) = read?;
+            if is_truncated {
+                group.kill();
+            }
+            Ok::<_, io::Error>((bytes, is_truncated, child.wait().await?))
+        };
+        let Ok(ended) = tokio::time::timeout(self.limit, exchange).await else {
+            let (command, folder) = (shown(arguments), self.folder.clone());
+            return Err(Error::TimedOut { command, folder, limit: self.limit });
+        };
+        let (stdout, is_truncated, status) = ended.map_err(start)?;
+        group.disarm();
+        let stderr = hide_url_credentials(stderr.text().await.trim_end_matches('\n'));
+        let stderr = output::last_bytes(&stderr, MAX_STDERR_BYTES).to_owned();
+        Ok(GitOutput { code: status.code(), stdout, stderr, is_truncated })
+    }
+
+    fn command<S: AsRef<OsStr>>(&self, arguments: &[S]) -> Command {
         let mut command = Command::new(&self.git.program);
         command
-            // Agents write to the checkout: prevent its hooks and monitors from running.
-            .args(["-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false"])
-            // Background maintenance would run in a repository that we hold a lock on.
-            .args(["-c", "gc.auto=0", "-c", "maintenance.auto=false"])
-            .args(NO_LFS)
             .args(arguments)
             .current_dir(&self.folder)
             .env("GIT_TERMINAL_PROMPT", "0")
+            .env("GIT_NO_LAZY_FETCH", "1")
+            .env("GIT_NO_REPLACE_OBJECTS", "1")
+            // A path that cannot exist; git warns about an empty file.
+            .env("GIT_GRAFT_FILE", "/dev/null/grafts")
+            .env("GIT_ATTR_NOSYSTEM", "1")
             .env("LC_ALL", "C")
             .stdin(if self.input.is_some() { Stdio::piped() } else { Stdio::null() })
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
+            // Programs that git starts, such as ssh, are in its group and end with it.
+            .process_group(0)
             .kill_on_drop(true);
-        // Set when a hook of another repository runs us; git would use that repository.
-        for name in ["GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR", "GIT_PREFIX"] {
+        for name in REMOVED {
             command.env_remove(name);
         }
-        command.envs(self.env.iter().map(|(name, value)| (name, value)));
-        let mut child = command.spawn().map_err(start)?;
-        if let (Some(input), Some(mut stdin)) = (&self.input, child.stdin.take()) {
-            stdin.write_all(input.as_bytes()).await.map_err(start)?;
+        let mut settings = SETTINGS.to_vec();
+        if self.is_remote {
+            command.env("GIT_ALLOW_PROTOCOL", PROTOCOLS);
+            settings.extend(REMOTE_SETTINGS);
+        } else {
+            command
+                .env("GIT_ALLOW_PROTOCOL", "none")
+                .env("GIT_CONFIG_NOSYSTEM", "1")
+                .env("GIT_CONFIG_SYSTEM", "/dev/null")
+                .env("GIT_CONFIG_GLOBAL", "/dev/null");
         }
-        let output = child.wait_with_output().await.map_err(start)?;
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim_end_matches('\n').to_owned();
-        Ok(GitOutput {
-            code: output.status.code(),
-            stdout: text(&output.stdout),
-            stderr: output::last_bytes(&text(&output.stderr), MAX_STDERR_BYTES).to_owned(),
-        })
+        command.env("GIT_CONFIG_COUNT", settings.len().to_string());
+        for (number, (key, value)) in settings.into_iter().enumerate() {
+            command.env(format!("GIT_CONFIG_KEY_{number}"), key);
+            command.env(format!("GIT_CONFIG_VALUE_{number}"), value);
+        }
+        command.envs(self.env.iter().map(|(name, value)| (name, value)));
+        command
+    }
+}
+
+/// Returns the arguments that name a remote repository, and refs after it. Nothing in them can be
+/// read as an option.
+pub(crate) fn remote_arguments<'a>(
+    address: &'a RepositoryAddress,
+    refs: impl IntoIterator<Item = &'a str>,
+) -> impl Iterator<Item = &'a str> {
+    ["--", address.as_git_source()].into_iter().chain(refs)
+}
+
+/// Converts output to text without trailing newlines, without a copy if it is UTF-8.
+pub(crate) fn to_text(bytes: Vec<u8>) -> String {
+    let text = String::from_utf8(bytes);
+    let mut text =
+        text.unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned());
+    text.truncate(text.trim_end_matches('\n').len());
+    text
+}
+
+/// Returns arguments for messages, without credentials.
+fn shown<S: AsRef<OsStr>>(arguments: &[S]) -> String {
+    let arguments: Vec<_> = arguments.iter().map(|it| it.as_ref().to_string_lossy()).collect();
+    hide_url_credentials(&arguments.join(" "))
+}
+
+/// Reads at most `limit` bytes. Returns `true` with them if there are more.
+async fn read_bounded(from: impl AsyncRead + Unpin, limit: usize) -> io::Result<(Vec<u8>, bool)> {
+    let mut bytes = Vec::new();
+    let more = u64::try_from(limit).unwrap_or(u64::MAX).saturating_add(1);
+    from.take(more).read_to_end(&mut bytes).await?;
+    let is_truncated = bytes.len() > limit;
+    bytes.truncate(limit);
+    Ok((bytes, is_truncated))
+}
+
+/// Process group of a running git. Dropping it kills the group.
+struct ProcessGroupGuard {
+    group: Option<Pid>,
+}
+
+impl ProcessGroupGuard {
+    fn new(leader: Option<u32>) -> Self {
+        let group = leader.and_then(|it| i32::try_from(it).ok()).and_then(Pid::from_raw);
+        Self { group }
+    }
+
+    fn kill(&self) {
+        if let Some(group) = self.group {
+            let _ = kill_process_group(group, Signal::KILL);
+        }
+    }
+
+    /// Lets go of a group whose leader has exited.
+    fn disarm(mut self) {
+        self.group = None;
+    }
+}
+
+impl Drop for ProcessGroupGuard {
+    fn drop(&mut self) {
+        self.kill();
     }
 }
 
@@ -242,7 +529,7 @@ mod tests {
         let git = Git::find("git").await.expect("git");
         let folder = tempfile::tempdir().expect("folder");
         let error =
-            git.in_dir(folder.path()).run(["rev-parse", "HEAD"]).await.expect_err("no repository");
+            git.bare(folder.path()).run(["rev-parse", "HEAD"]).await.expect_err("no repository");
         let Error::Failed { command, code, stderr, .. } = error else { panic!("{error}") };
         assert_eq!((command.as_str(), code), ("rev-parse HEAD", Some(128)));
         assert!(stderr.contains("not a git repository"), "{stderr}");
@@ -252,5 +539,54 @@ mod tests {
     async fn missing_program_is_reported() {
         let error = Git::find("/nowhere/git").await.expect_err("no git");
         assert_eq!(error.to_string(), "cannot start `/nowhere/git`; check that git is installed");
+    }
+
+    #[tokio::test]
+    async fn folder_around_is_no_repository() {
+        let git = Git::find("git").await.expect("git");
+        let folder = tempfile::tempdir().expect("folder");
+        git.outside(folder.path()).run(["init", "--bare", ".git"]).await.expect("a repository");
+        let call = ["rev-parse", "--git-dir"];
+        git.outside(folder.path()).run(call).await.expect_err("a repository was discovered");
+    }
+
+    #[tokio::test]
+    async fn output_and_time_are_bounded() {
+        let git = Git::find("git").await.expect("git");
+        let folder = tempfile::tempdir().expect("folder");
+        let call = ["-c", "alias.flood=!yes", "flood"];
+        let command = git.outside(folder.path()).max_output(10);
+        let output = command.output(&call).await.expect("output");
+        assert!(output.is_truncated);
+        assert_eq!(output.text(), "y\ny\ny\ny\ny");
+        let error =
+            git.outside(folder.path()).max_output(10).run(call).await.expect_err("too much");
+        assert!(matches!(error, Error::TooMuchOutput { limit: 10, .. }), "{error}");
+
+        // The program that git starts ends with it.
+        let pid = folder.path().join("pid");
+        let call = format!("alias.stall=!echo $$ > '{}'; exec sleep 1000", pid.display());
+        let command = git.outside(folder.path()).time_limit(Duration::from_secs(3));
+        let error = command.run(["-c", &call, "stall"]).await.expect_err("a stall");
+        assert!(matches!(error, Error::TimedOut { .. }), "{error}");
+        let pid = std::fs::read_to_string(pid).expect("a process started");
+        let stat = format!("/proc/{}/stat", pid.trim());
+        let is_running = || std::fs::read_to_string(&stat).is_ok_and(|text| !text.contains(") Z "));
+        let limit = Duration::from_secs(10);
+        tamma_testkit::wait::wait_until_true("the end of the program", limit, || !is_running())
+            .await
+            .expect("the stalled program ended");
+    }
+
+    #[tokio::test]
+    async fn credentials_do_not_appear_in_errors() {
+        let git = Git::find("git").await.expect("git");
+        let address: RepositoryAddress =
+            "https://ann:s3cret@127.0.0.1:1/app".parse().expect("an address");
+        let call = ["ls-remote"].into_iter().chain(remote_arguments(&address, []));
+        let command = git.outside(Path::new("/")).remote(QUERY_LIMIT);
+        let error = command.run(call).await.expect_err("nobody listens");
+        let text = format!("{error} {error:?}");
+        assert!(text.contains("***@127.0.0.1:1") && !text.contains("s3cret"), "{text}");
     }
 }

@@ -12,9 +12,10 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use tamma_core::ids::{self, CommitId, ProjectId, TaskId};
+use tamma_core::repository_address::{AddressError, RepositoryAddress};
 use tokio::fs;
 
-use crate::git::{self, Git};
+use crate::git::{self, Git, QUERY_LIMIT, TRANSFER_LIMIT, remote_arguments};
 use crate::sparse::SparseFolders;
 
 /// Error of a mirror or worktree.
@@ -36,6 +37,9 @@ pub enum Error {
     /// Git returned an invalid commit ID.
     #[error("git returned an invalid commit ID")]
     NotACommit(#[from] ids::Error),
+    /// Stored address of the project's repository is not allowed.
+    #[error("the repository's address is not allowed: {0}; register the project with another one")]
+    Address(#[from] AddressError),
     /// Revision does not exist in the project's repository.
     #[error("`{repository}` has no commit `{revision}`; commit or push it, or use another")]
     Unknown {
@@ -43,6 +47,46 @@ pub enum Error {
         revision: String,
         /// Searched repository.
         repository: String,
+    },
+    /// File of a change is too large.
+    #[error(
+        "`{path}` has {bytes} bytes; a file of a change can have {limit}. Remove it, or add it to \
+         `.gitignore`"
+    )]
+    FileTooLarge {
+        /// Path from the root.
+        path: String,
+        /// Size in bytes.
+        bytes: u64,
+        /// Maximum size in bytes.
+        limit: u64,
+    },
+    /// Files of a change are too large together.
+    #[error("the change has {bytes} bytes of new content; at most {limit} are allowed")]
+    ChangeTooLarge {
+        /// Size in bytes.
+        bytes: u64,
+        /// Maximum size in bytes.
+        limit: u64,
+    },
+    /// Change has too many files.
+    #[error(
+        "the change has {files} files; at most {limit} are allowed. Remove generated files, or add \
+         them to `.gitignore`"
+    )]
+    TooManyFiles {
+        /// Number of files.
+        files: usize,
+        /// Maximum number.
+        limit: usize,
+    },
+    /// File of a change cannot be read or converted.
+    #[error("`{path}` cannot be committed: {reason}")]
+    NotCommittable {
+        /// Path from the root.
+        path: String,
+        /// Error output of git.
+        reason: String,
     },
     /// Commit of a task exists only on another host, which could not push it.
     #[error("commit {commit} of task {task} is neither here nor in the project's repository")]
@@ -52,6 +96,20 @@ pub enum Error {
         /// Missing commit.
         commit: CommitId,
     },
+}
+
+impl Error {
+    /// Returns `true` if the files of the change are the reason. A retry cannot help.
+    pub fn is_caused_by_change(&self) -> bool {
+        matches!(
+            self,
+            Self::FileTooLarge { .. }
+                | Self::ChangeTooLarge { .. }
+                | Self::TooManyFiles { .. }
+                | Self::NotCommittable { .. }
+                | Self::Git(git::Error::TooMuchOutput { .. })
+        )
+    }
 }
 
 /// Wraps an I/O error with the operation and its path.
@@ -66,7 +124,7 @@ pub struct Mirror {
     pub(crate) git: Git,
     pub(crate) data: PathBuf,
     pub(crate) path: PathBuf,
-    pub(crate) source: String,
+    pub(crate) source: RepositoryAddress,
     /// Folders that new checkouts contain.
     pub(crate) sparse: SparseFolders,
     known_commits: KnownCommits,
@@ -83,12 +141,12 @@ pub(crate) struct FileLock(#[expect(dead_code, reason = "held for as long as it 
 impl Mirror {
     /// Opens the mirror of a project, and creates it if needed.
     ///
-    /// `source` is the project's repository: a path or a URL that git supports.
+    /// `source` is the project's repository.
     pub async fn open(
         git: Git,
         data: &Path,
         project: ProjectId,
-        source: &str,
+        source: &RepositoryAddress,
     ) -> Result<Self, Error> {
         Self::open_with_cache(git, data, project, source, &KnownCommits::default()).await
     }
@@ -98,7 +156,7 @@ impl Mirror {
         git: Git,
         data: &Path,
         project: ProjectId,
-        source: &str,
+        source: &RepositoryAddress,
         known_commits: &KnownCommits,
     ) -> Result<Self, Error> {
         let mirrors = data.join("mirrors");
@@ -109,12 +167,13 @@ impl Mirror {
             git,
             data,
             path,
-            source: source.to_owned(),
+            source: source.clone(),
             sparse: SparseFolders::default(),
             known_commits: known_commits.clone(),
         };
         // Marker of a complete mirror, containing its source.
         let complete = mirror.path.join("tamma-complete");
+        let source = source.as_git_source();
         let same_source = |text: std::io::Result<String>| text.ok().filter(|text| text == source);
         if same_source(fs::read_to_string(&complete).await).is_some() {
             return Ok(mirror);
@@ -129,11 +188,11 @@ impl Mirror {
         let folder = mirror.path.as_os_str();
         mirror
             .git
-            .in_dir(&mirror.data)
+            .outside(&mirror.data)
             .run(["init".as_ref(), "--quiet".as_ref(), "--bare".as_ref(), folder])
             .await?;
         // Bare repositories have no reflog by default; it helps to find lost commits.
-        mirror.git.in_dir(&mirror.path).run(["config", "core.logAllRefUpdates", "always"]).await?;
+        mirror.git.bare(&mirror.path).run(["config", "core.logAllRefUpdates", "always"]).await?;
         mirror.fetch_branches().await?;
         fs::write(&complete, source).await.map_err(disk_error("write", &complete))?;
         Ok(mirror)
@@ -159,18 +218,10 @@ impl Mirror {
     }
 
     async fn fetch_branches(&self) -> Result<(), Error> {
-        self.git
-            .in_dir(&self.path)
-            .run([
-                "fetch",
-                "--quiet",
-                "--prune",
-                "--no-write-fetch-head",
-                "--",
-                &self.source,
-                "+refs/heads/*:refs/remotes/origin/*",
-            ])
-            .await?;
+        let call = ["fetch", "--quiet", "--prune", "--no-write-fetch-head"].into_iter();
+        let branches = ["+refs/heads/*:refs/remotes/origin/*"];
+        let call = call.chain(remote_arguments(&self.source, branches));
+        self.git.bare(&self.path).remote(TRANSFER_LIMIT).run(call).await?;
         Ok(())
     }
 
@@ -181,7 +232,7 @@ impl Mirror {
                 return Ok(commit);
             }
         }
-        Err(Error::Unknown { revision: revision.to_owned(), repository: self.source.clone() })
+        Err(Error::Unknown { revision: revision.to_owned(), repository: self.source.to_string() })
     }
 
     /// Ensures that a commit is in the mirror, and fetches if needed.
@@ -193,7 +244,7 @@ impl Mirror {
         if self.find_commit(&name).await?.is_none() {
             self.fetch().await?;
             if self.find_commit(&name).await?.is_none() {
-                return Err(Error::Unknown { revision: name, repository: self.source.clone() });
+                return Err(Error::Unknown { revision: name, repository: self.source.to_string() });
             }
         }
         self.known_commits.insert(&self.path, commit);
@@ -204,8 +255,7 @@ impl Mirror {
     pub async fn file_text(&self, commit: CommitId, path: &str) -> Result<Option<String>, Error> {
         self.ensure_commit(commit).await?;
         let call = ["cat-file", "blob", &format!("{commit}:{path}")];
-        let output = self.git.in_dir(&self.path).output(&call).await?;
-        Ok((output.code == Some(0)).then_some(output.stdout))
+        Ok(self.git.bare(&self.path).run_if_successful(&call).await?)
     }
 
     /// Ensures that a commit of a task is in the mirror. Another host may have made it.
@@ -215,26 +265,21 @@ impl Mirror {
             return Ok(());
         }
         let work = crate::worktree::work_ref(task);
-        let call = ["fetch", "--quiet", "--no-write-fetch-head", "--no-tags", "--"];
-        let call: Vec<&str> = call.into_iter().chain([self.source.as_str(), &work]).collect();
-        let fetched = self.git.in_dir(&self.path).output(&call).await?;
+        let call = ["fetch", "--quiet", "--no-write-fetch-head", "--no-tags"].into_iter();
+        let call: Vec<_> = call.chain(remote_arguments(&self.source, [work.as_str()])).collect();
+        let fetched = self.git.bare(&self.path).remote(TRANSFER_LIMIT).output(&call).await?;
         if fetched.code == Some(0) && self.find_commit(&name).await?.is_some() {
             return Ok(());
         }
         Err(Error::Elsewhere { task, commit })
     }
 
-    /// Returns the project's repository.
-    pub fn source(&self) -> &str {
-        &self.source
-    }
-
     /// Returns the commit of a revision, if it exists.
     pub(crate) async fn find_commit(&self, name: &str) -> Result<Option<CommitId>, Error> {
         let name = format!("{name}^{{commit}}");
         let call = ["rev-parse", "--quiet", "--verify", "--end-of-options", &name];
-        let output = self.git.in_dir(&self.path).output(&call).await?;
-        if output.code == Some(0) { Ok(Some(output.stdout.parse()?)) } else { Ok(None) }
+        let found = self.git.bare(&self.path).run_if_successful(&call).await?;
+        Ok(found.map(|commit| commit.parse()).transpose()?)
     }
 
     /// Locks the list of worktrees, and waits if it is locked.
@@ -293,19 +338,20 @@ impl FileLock {
 /// Returns the newest commit of a branch in a remote repository, or of its `HEAD`. Fetches nothing.
 pub async fn newest_commit(
     git: &Git,
-    source: &str,
+    source: &RepositoryAddress,
     branch: Option<&str>,
 ) -> Result<CommitId, Error> {
     let name = branch.map_or_else(|| "HEAD".to_owned(), |branch| format!("refs/heads/{branch}"));
-    let listed =
-        git.in_dir(Path::new(".")).run(["ls-remote", "--quiet", "--", source, &name]).await?;
+    let call = ["ls-remote", "--quiet"].into_iter();
+    let call = call.chain(remote_arguments(source, [name.as_str()]));
+    let listed = git.outside(Path::new("/")).remote(QUERY_LIMIT).run(call).await?;
     let newest = listed.lines().find_map(|line| {
         let (commit, listed_name) = line.split_once('\t')?;
         (listed_name == name).then_some(commit)
     });
     let unknown = || Error::Unknown {
         revision: branch.unwrap_or("HEAD").to_owned(),
-        repository: source.to_owned(),
+        repository: source.to_string(),
     };
     Ok(newest.ok_or_else(unknown)?.parse()?)
 }

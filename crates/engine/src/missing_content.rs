@@ -30,7 +30,7 @@ impl Mirror {
     pub async fn missing_content(&self, commit: CommitId) -> Result<MissingContent, Error> {
         self.ensure_commit(commit).await?;
         let commit = commit.to_string();
-        let git = || self.git.in_dir(&self.path);
+        let git = || self.git.bare(&self.path);
         let listed = git().run(["ls-tree", "-r", "-z", "--full-tree", &commit]).await?;
         let (mut submodules, mut has_attributes) = (Vec::new(), false);
         for (details, path) in listed.split('\0').filter_map(|entry| entry.split_once('\t')) {
@@ -57,7 +57,7 @@ impl Mirror {
         let mut call = vec!["grep", "-l", "-z", "-a", "-e", pattern, commit];
         call.extend(within.map(|within| ["--", within]).into_iter().flatten());
         // Exits with 1 if no file matches.
-        let found = self.git.in_dir(&self.path).output(&call).await?.stdout;
+        let found = self.git.bare(&self.path).output(&call).await?.text();
         let paths = found.split('\0').filter_map(|entry| entry.split_once(':'));
         let paths = paths.map(|(_, path)| path.to_owned());
         Ok(paths.filter(|path| self.sparse.includes(path)).collect())

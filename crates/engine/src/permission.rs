@@ -68,8 +68,8 @@ pub fn default_policy(worktree: &Path, mode: RunMode) -> PermissionPolicy {
 /// Returns the role that the permissions of a mode are configured under.
 pub fn agent_role(mode: RunMode) -> AgentRole {
     match mode {
-        RunMode::Plan => AgentRole::Planner,
-        RunMode::Implement => AgentRole::Implementer,
+        RunMode::Plan | RunMode::Split => AgentRole::Planner,
+        RunMode::Implement | RunMode::Phase => AgentRole::Implementer,
         RunMode::Validate => AgentRole::Validator,
         RunMode::Advise | RunMode::Conclude | RunMode::Learn => AgentRole::Council,
     }

@@ -26,10 +26,12 @@ const COMMIT_DATE: &str = "2026-01-01T00:00:00+00:00";
 
 /// Makes a folder a repository with all its files in one commit, on the branch `main`.
 pub async fn create_repository(git: &Git, folder: &Path) -> Result<(), Error> {
-    git.in_dir(folder).run(["init", "--quiet", "--initial-branch=main"]).await?;
-    git.in_dir(folder).run(["add", "--all", "--force"]).await?;
+    let git_dir = folder.join(".git");
+    let in_folder = || git.in_worktree(&git_dir, folder);
+    in_folder().run(["init", "--quiet", "--initial-branch=main"]).await?;
+    in_folder().run(["add", "--all", "--force"]).await?;
     let commit = ["-c", "commit.gpgSign=false", "commit", "--quiet", "--message", "Start"];
-    git.in_dir(folder)
+    in_folder()
         .env("GIT_AUTHOR_NAME", COMMIT_NAME)
         .env("GIT_AUTHOR_EMAIL", COMMIT_EMAIL)
         .env("GIT_AUTHOR_DATE", COMMIT_DATE)
@@ -43,13 +45,7 @@ pub async fn create_repository(git: &Git, folder: &Path) -> Result<(), Error> {
 
 /// Applies a patch to the files of a folder that is no repository.
 pub async fn apply_patch(git: &Git, folder: &Path, patch: &str) -> Result<(), Error> {
-    // A repository around the folder would make git look for the files there.
-    let above = folder.parent().unwrap_or(folder);
-    git.in_dir(folder)
-        .env("GIT_CEILING_DIRECTORIES", above)
-        .input(patch)
-        .run(["apply", "--whitespace=nowarn", "-"])
-        .await?;
+    git.outside(folder).input(patch).run(["apply", "--whitespace=nowarn", "-"]).await?;
     Ok(())
 }
 
@@ -62,12 +58,7 @@ pub async fn export_commit(
 ) -> Result<(), Error> {
     fs::create_dir_all(folder).await.map_err(disk_error("create", folder))?;
     let index = folder.with_extension("index");
-    let in_folder = || {
-        git.in_dir(folder)
-            .env("GIT_DIR", repository)
-            .env("GIT_WORK_TREE", folder)
-            .env("GIT_INDEX_FILE", &index)
-    };
+    let in_folder = || git.in_worktree(repository, folder).env("GIT_INDEX_FILE", &index);
     in_folder().run(["read-tree", &commit.to_string()]).await?;
     in_folder().run(["checkout-index", "--all", "--force"]).await?;
     fs::remove_file(&index).await.map_err(disk_error("remove", &index))
@@ -162,7 +153,8 @@ mod tests {
         std::fs::create_dir(&repository).expect("made");
         std::fs::write(repository.join("a.txt"), "one\n").expect("written");
         create_repository(&git, &repository).await.expect("a repository");
-        let commit = git.in_dir(&repository).run(["rev-parse", "HEAD"]).await.expect("a commit");
+        let commit =
+            git.bare(&repository.join(".git")).run(["rev-parse", "HEAD"]).await.expect("a commit");
         let out = folder.path().join("out");
         let commit = commit.parse().expect("a commit ID");
         export_commit(&git, &repository.join(".git"), commit, &out).await.expect("exported");

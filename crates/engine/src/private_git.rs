@@ -122,7 +122,7 @@ impl PrivateGit {
         let is_long = commit.len() > 40;
         init.extend(is_long.then_some("--object-format=sha256"));
         let init = init.into_iter().map(AsRef::as_ref).chain([new.as_os_str()]);
-        mirror.git.in_dir(&self.folder).run(init).await?;
+        mirror.git.outside(&self.folder).run(init).await?;
         let extensions = if is_long { "[extensions]\n\tobjectformat = sha256\n" } else { "" };
         let version = if is_long { "formatversion = 1" } else { "formatversion = 0" };
         let config = CONFIG.replace("formatversion = 0", version) + extensions;
@@ -135,7 +135,7 @@ impl PrivateGit {
         write(&new.join("info/exclude"), &(exclude.join("\n") + "\n")).await?;
         // The project's branches, but not those of other tasks.
         let call = ["for-each-ref", "--format=%(objectname) %(refname)", "refs/remotes/origin"];
-        let mut refs = mirror.git.in_dir(&mirror.path).run(call).await?;
+        let mut refs = mirror.git.bare(&mirror.path).run(call).await?;
         let _ = write!(refs, "\n{commit} refs/heads/{branch}\n");
         write(&new.join("packed-refs"), refs.trim_start()).await?;
         write(&new.join("HEAD"), &format!("ref: refs/heads/{branch}\n")).await?;

@@ -1,10 +1,10 @@
 //! Sandbox for agents and gates: limits the files, processes and network that they can reach.
 //!
 //! A [`Sandbox`] is an allowlist. Bubblewrap builds a file system from it, with separate namespaces
-//! for processes and the network. If Bubblewrap is unavailable, Landlock denies access to
-//! everything else; [`SandboxKind::Landlock`] lists its limitations. On macOS, Seatbelt does the
-//! same; it has never been run there. Without any of them, nothing starts
-//! unless the rules contain `sandbox: off`.
+//! for processes and the network. Landlock denies access to everything else, with the limitations that
+//! [`SandboxKind::Landlock`] lists, so it is used only if the rules name it. On macOS, Seatbelt does
+//! the same; it has never been run there. Without a sandbox, nothing starts unless the rules contain
+//! `sandbox: off`.
 //!
 //! Inside, our launcher ([`run_launcher()`]) runs first. It forwards the gateway's port if there is
 //! no network, sets limits, and then executes the agent, so signals and exit codes are the agent's
@@ -36,9 +36,9 @@ const SCRATCH_SIZE: u64 = 2 * 1024 * 1024 * 1024;
 pub enum Error {
     /// No sandbox is available on this machine.
     #[error(
-        "no sandbox is available ({reason}): install bubblewrap (`bwrap`) and allow user namespaces, \
-         or use Linux 6.7 or newer with Landlock. To run agents without a sandbox, set \
-         `engines: {{sandbox: off}}`"
+        "no sandbox is available ({reason}): install bubblewrap (`bwrap`) and allow user namespaces. \
+         Landlock is weaker and never chosen automatically: on Linux 6.7 or newer, set `engines: \
+         {{sandbox: landlock}}`. To run agents without a sandbox, set `engines: {{sandbox: off}}`"
     )]
     NoSandbox {
         /// Checks that failed, with their errors.
@@ -223,11 +223,8 @@ pub fn choose(sandbox: SandboxMode) -> Result<SandboxKind, Error> {
         SandboxMode::Auto if cfg!(target_os = "macos") => {
             seatbelt().map_err(|reason| Error::NoSandbox { reason })
         }
-        SandboxMode::Auto => bubblewrap().or_else(|first| {
-            landlock().map_err(|second| Error::NoSandbox {
-                reason: format!("{first}; Landlock: {second}"),
-            })
-        }),
+        // Landlock is no boundary against a hostile agent, so somebody has to ask for it.
+        SandboxMode::Auto => bubblewrap().map_err(|reason| Error::NoSandbox { reason }),
         SandboxMode::Bubblewrap => bubblewrap().map_err(not_here(SandboxKind::Bubblewrap)),
         SandboxMode::Landlock => landlock().map_err(not_here(SandboxKind::Landlock)),
         SandboxMode::Seatbelt => seatbelt().map_err(not_here(SandboxKind::Seatbelt)),

@@ -20,6 +20,7 @@ use crate::git::{Git, GitCommand};
 use crate::mirror::{self, disk_error};
 use crate::process::{self, Launch, ProcessRecords, RunId};
 use crate::sandbox::Sandbox;
+use crate::special_files::remove_special_files;
 
 /// File in git's directory of a checkout that holds the [`SetupRecord`].
 const RECORD_FILE: &str = "tamma-setup.json";
@@ -140,6 +141,7 @@ impl SetupRecord {
 impl SetupCommand {
     /// Returns `true` if the checkout is not prepared for its lock files.
     pub(crate) async fn is_needed(&self, place: &SetupPlace<'_>) -> Result<bool, Error> {
+        remove_special_files(place.path).await?;
         let record = SetupRecord::read(place.git_dir).await;
         Ok(record.state != self.state(place, &record).await?)
     }
@@ -175,6 +177,7 @@ impl SetupCommand {
             }
             Err(error) => return Err(error.into()),
         };
+        remove_special_files(place.path).await?;
         let mut created = unfinished.created;
         created.extend(place.untracked(false).await?);
         created.extend(place.untracked(true).await?.difference(&ignored).cloned());

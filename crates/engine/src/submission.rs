@@ -1,5 +1,5 @@
-//! Submissions of agents: plans, results, verdicts, opinions, conclusions and lessons, validated
-//! before use.
+//! Submissions of agents: plans, results, verdicts, opinions, conclusions, lessons, signals of
+//! phases and tasks of stories, validated before use.
 //!
 //! A submission arrives through one of our [`agent_tools`](crate::agent_tools). Agents without
 //! these tools, or that did not use them, submit a JSON block at the end of their last message.
@@ -9,12 +9,15 @@
 mod verdict;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tamma_core::council::{CouncilConclusion, CouncilOpinion};
 use tamma_core::learning::LessonSubmission;
-use tamma_core::plan::{Plan, PlanFacts};
+use tamma_core::pipeline::signal::{self, PhaseSignal, SignalSource, SignalSubmission};
+use tamma_core::pipeline::{PhaseDefinition, TaskSplit};
+use tamma_core::plan::{Plan, PlanError, PlanFacts};
 use tamma_core::run_result::RunResult;
 
 pub use self::verdict::ValidatorVerdict;
@@ -40,6 +43,10 @@ pub enum Submission {
     Conclusion(CouncilConclusion),
     /// Lessons from a task.
     Lessons(LessonSubmission),
+    /// Signal of a phase.
+    Signal(PhaseSignal, SignalSource),
+    /// Tasks of a story.
+    Split(TaskSplit),
     /// Still invalid after all retries.
     Invalid {
         /// Validation errors.
@@ -66,6 +73,10 @@ pub struct SubmissionFacts {
     pub task_criteria: usize,
     /// IDs of the acceptance criteria that a verdict must judge.
     pub criteria: Vec<String>,
+    /// Set once the planner was asked for missing signals. It is asked once per run.
+    pub signals_requested: Arc<AtomicBool>,
+    /// Phase whose signal is expected, for runs of a phase.
+    pub phase: PhaseDefinition,
 }
 
 impl Default for SubmissionFacts {
@@ -77,6 +88,8 @@ impl Default for SubmissionFacts {
             path_exists: nothing(),
             task_criteria: 0,
             criteria: Vec::new(),
+            signals_requested: Arc::default(),
+            phase: PhaseDefinition::default(),
         }
     }
 }
@@ -93,11 +106,16 @@ pub(crate) fn parse_message(
             Ok(value) if value["status"].is_string() => check(mode, value, facts),
             Ok(_) | Err(_) => Err(vec!["no result was submitted".to_owned()]),
         },
+        RunMode::Phase => match signal::parse(text, &facts.phase) {
+            PhaseSignal::Unclear(_) => Err(vec!["no clear signal".to_owned()]),
+            signal => Ok(Submission::Signal(signal, SignalSource::LastLine)),
+        },
         RunMode::Plan
         | RunMode::Validate
         | RunMode::Advise
         | RunMode::Conclude
-        | RunMode::Learn => check(mode, json_block(text)?, facts),
+        | RunMode::Learn
+        | RunMode::Split => check(mode, json_block(text)?, facts),
     }
 }
 
@@ -116,12 +134,17 @@ pub(crate) fn check(
         RunMode::Plan => {
             let fields: Vec<String> =
                 value.as_object().map(|it| it.keys().cloned().collect()).unwrap_or_default();
-            let plan: Plan = parse(value)?;
+            let mut plan: Plan = parse(value)?;
+            plan.estimated_signals.clear();
             let errors = plan.validate_submission(PlanFacts {
                 fields: &fields.iter().map(String::as_str).collect::<Vec<_>>(),
                 task_criteria: facts.task_criteria,
+                signals_requested: facts.signals_requested.load(Ordering::Relaxed),
                 path_exists: &|path: &str| (facts.path_exists)(path),
             });
+            if errors.iter().any(|error| matches!(error, PlanError::MissingSignals(_))) {
+                facts.signals_requested.store(true, Ordering::Relaxed);
+            }
             let errors: Vec<_> = errors.iter().map(ToString::to_string).collect();
             if errors.is_empty() { Ok(Submission::Plan(Box::new(plan))) } else { Err(errors) }
         }
@@ -138,6 +161,15 @@ pub(crate) fn check(
             let conclusion: CouncilConclusion = parse(value)?;
             let errors = conclusion.validate();
             if errors.is_empty() { Ok(Submission::Conclusion(conclusion)) } else { Err(errors) }
+        }
+        RunMode::Phase => {
+            let signal: SignalSubmission = parse(value)?;
+            Ok(Submission::Signal(signal.into_signal()?, SignalSource::Structured))
+        }
+        RunMode::Split => {
+            let split: TaskSplit = parse(value)?;
+            let errors = split.validate();
+            if errors.is_empty() { Ok(Submission::Split(split)) } else { Err(errors) }
         }
         RunMode::Learn => {
             let lessons: LessonSubmission = parse(value)?;
@@ -156,6 +188,8 @@ pub(crate) fn instructions(mode: RunMode) -> &'static str {
         RunMode::Advise => include_str!("submission/opinion.md"),
         RunMode::Conclude => include_str!("submission/conclusion.md"),
         RunMode::Learn => include_str!("submission/lessons.md"),
+        RunMode::Phase => include_str!("submission/signal.md"),
+        RunMode::Split => include_str!("submission/split.md"),
     }
 }
 
@@ -239,9 +273,34 @@ mod tests {
                 "`file_changes` is empty: list the files that will change",
                 "`questions` is missing: write down what a person should answer, or write `[]`",
                 "`verification` is missing: name a test for each criterion",
+                "`signals` lacks `modules`, `novelty`, `tests`, `security`, `ambiguity`: grade it; \
+                 the signals choose the model",
                 "`criteria` is empty: the task has none, so propose criteria that can be checked",
             ]
         );
+    }
+
+    #[test]
+    fn missing_signals_are_requested_once_more() {
+        let plan = serde_json::json!({
+            "summary": "s", "approach": "a", "testing_strategy": "t",
+            "file_changes": [{ "path": "new.rs", "action": "create", "description": "d" }],
+            "signals": { "modules": 1, "novelty": "some" },
+            "criteria": ["c"], "verification": [{ "criterion": "C1", "test": "t" }],
+            "test_changes": [], "assumptions": [], "questions": [],
+            "estimated_signals": ["novelty"],
+        });
+        let facts = facts();
+        let errors = check(RunMode::Plan, plan.clone(), &facts).expect_err("errors");
+        assert_eq!(
+            errors,
+            ["`signals` lacks `tests`, `security`, `ambiguity`: grade it; the signals choose the \
+              model"]
+        );
+        let Ok(Submission::Plan(accepted)) = check(RunMode::Plan, plan, &facts) else {
+            panic!("a plan whose missing signals are estimated")
+        };
+        assert_eq!((accepted.signals.missing().len(), accepted.estimated_signals.len()), (3, 0));
     }
 
     #[test]
@@ -270,6 +329,22 @@ mod tests {
             let read = parse_message(mode, instructions(mode), &facts);
             assert!(read.is_ok(), "{read:?}");
         }
+    }
+
+    #[test]
+    fn signal_of_a_phase_is_its_last_line_or_a_submission() {
+        let phase = tamma_core::pipeline::PipelineDefinition::built_in().phases.remove(4);
+        let facts = SubmissionFacts { phase, ..facts() };
+        let last_line = |text: &str| parse_message(RunMode::Phase, text, &facts);
+        let success = Submission::Signal(PhaseSignal::Success, SignalSource::LastLine);
+        assert_eq!(last_line("Verified.\n\nQA PASS\n"), Ok(success));
+        assert_eq!(last_line("QA PASS, I think"), Err(vec!["no clear signal".to_owned()]));
+        let submit = |value| check(RunMode::Phase, value, &facts);
+        let blocked = serde_json::json!({ "result": "blocked", "reason": "no\ndatabase" });
+        let signal = PhaseSignal::Blocked("no database".to_owned());
+        assert_eq!(submit(blocked), Ok(Submission::Signal(signal, SignalSource::Structured)));
+        let errors = submit(serde_json::json!({ "result": "failed" })).expect_err("errors");
+        assert!(errors[0].contains("`reason` is empty"), "{errors:?}");
     }
 
     #[test]

@@ -10,9 +10,10 @@ use std::time::SystemTime;
 use serde::Serialize;
 use strum::Display;
 use tamma_core::ids::{ProjectId, TaskId};
+use tamma_core::repository_address::RepositoryAddress;
 use tokio::fs;
 
-use crate::git::Git;
+use crate::git::{Git, QUERY_LIMIT, remote_arguments};
 use crate::mirror::{Error, Mirror, disk_error, task_branch};
 use crate::process::ProcessRecords;
 use crate::worktree::{UncommittedWork, Worktree, remove_path, remove_remote_refs};
@@ -193,7 +194,8 @@ impl Workspaces {
     async fn mirror(&self, project: ProjectId) -> Result<Option<Mirror>, Error> {
         let complete = self.data.join("mirrors").join(format!("{project}.git/tamma-complete"));
         let Ok(source) = fs::read_to_string(&complete).await else { return Ok(None) };
-        Ok(Some(Mirror::open(self.git.clone(), &self.data, project, source.trim()).await?))
+        let source: RepositoryAddress = source.trim().parse()?;
+        Ok(Some(Mirror::open(self.git.clone(), &self.data, project, &source).await?))
     }
 
     /// Returns tasks with running processes.
@@ -219,9 +221,10 @@ impl Workspaces {
 
 impl RemoteRefs {
     async fn list(mirror: &Mirror) -> Self {
-        let call = ["ls-remote", "--quiet", "--", mirror.source()];
-        let call = call.into_iter().chain(["refs/tamma/*", "refs/heads/tamma/*"]);
-        let listed = mirror.git.in_dir(&mirror.path).run(call).await;
+        let call = ["ls-remote", "--quiet"].into_iter();
+        let refs = ["refs/tamma/*", "refs/heads/tamma/*"];
+        let call = call.chain(remote_arguments(&mirror.source, refs));
+        let listed = mirror.git.bare(&mirror.path).remote(QUERY_LIMIT).run(call).await;
         Self(match listed {
             Ok(text) => Ok(text
                 .lines()
@@ -275,7 +278,7 @@ impl RemoteRefs {
         let format =
             "--format=%(refname) %(objectname) %(trailers:key=Tamma-Run,valueonly,separator=)";
         let call = ["for-each-ref", format, "refs/heads/tamma", "refs/tamma"];
-        let text = mirror.git.in_dir(&mirror.path).run(call).await?;
+        let text = mirror.git.bare(&mirror.path).run(call).await?;
         let ours: Vec<(&str, &str, bool)> = text
             .lines()
             .filter_map(|line| {

@@ -15,7 +15,9 @@
 
 mod agent_snapshot;
 mod checkpoint;
+mod patch;
 mod refs;
+mod snapshot;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::PermissionsExt as _;
@@ -23,21 +25,22 @@ use std::path::{Path, PathBuf};
 
 use tamma_core::ids::{CommitId, TaskId};
 use tamma_core::plan::FileAction;
-use tamma_core::review::patch::{self, AddedLines};
 use tamma_core::task_loop::Timestamp;
 use tokio::fs;
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::checkpoint::UncommittedWork;
 pub use self::checkpoint::{Checkpoint, LatestWork, remove_remote_refs};
+pub use self::patch::ChangePatch;
 pub(crate) use self::refs::work_ref;
 use self::refs::{RUN_TRAILER, TaskRefs};
-use crate::git::GitCommand;
+use self::snapshot::Snapshot;
+use crate::git::{self, GitCommand};
 use crate::mirror::{Error, FileLock, Mirror, disk_error, task_branch};
 use crate::private_git::{PrivateGit, PrivateGitSource, is_private_link};
 use crate::process::{ProcessRecords, RunId};
 use crate::setup::{self, SetupCommand, SetupOutcome, SetupPlace, SetupRecord};
-use crate::sparse::SparseFolders;
+use crate::special_files::read_git_link;
 
 /// Index file for snapshots, separate from the agent's.
 const SNAPSHOT_INDEX: &str = "tamma-index";
@@ -45,9 +48,8 @@ const SNAPSHOT_INDEX: &str = "tamma-index";
 /// Index file with the files before a setup.
 const SETUP_INDEX: &str = "tamma-setup-index";
 
-/// Tree without files, which git knows in every repository. Newer versions of git read attributes of
-/// a bare repository from `HEAD` unless another tree is named.
-const EMPTY_TREE: &str = "4b825dc642cb6eb9a060e54bf8d69288fbee4904";
+/// Maximum size of a file's text, in bytes.
+const MAX_TEXT_BYTES: usize = 16 * 1024 * 1024;
 
 /// Author of a commit.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -122,7 +124,7 @@ impl Worktree {
 
     /// Creates the directory, and renames it once it is complete.
     async fn create(&self, refs: &TaskRefs, base: CommitId) -> Result<(), Error> {
-        let git = || self.mirror.git.in_dir(&self.mirror.path);
+        let git = || self.mirror.git.bare(&self.mirror.path);
         if refs.branch.is_none() {
             // The empty old value means: only if the ref does not exist.
             let call = ["update-ref", &refs::branch_ref(self.task), &base.to_string(), ""];
@@ -243,9 +245,13 @@ impl Worktree {
         let _lock = self.lock().await?;
         let mut refs = self.refs().await?;
         let tip = refs.branch.clone().ok_or_else(|| self.missing_branch_error())?;
-        let tree = self.snapshot(tip.commit, SnapshotMode::AllFiles).await?;
+        let snapshot = self.snapshot_through(SNAPSHOT_INDEX, tip.commit, SnapshotMode::AllFiles);
+        let Snapshot { tree, is_small } = snapshot.await?;
         let mut commit = tip.commit;
         if tree != tip.tree {
+            if !is_small {
+                self.check_size(&tip.tree, &tree).await?;
+            }
             let run = format!("{}/{job_number}", self.task);
             let parents = if tip.run == run { tip.parents } else { vec![tip.commit] };
             let message = format!("{}\n\n{RUN_TRAILER}: {run}\n", message.trim_end());
@@ -267,6 +273,24 @@ impl Worktree {
             tracing::warn!(task = %self.task, %commit, reason, "failed to push commit; work is on this worker only");
         }
         Ok(commit)
+    }
+
+    /// Moves the branch to the delivered one in the project's repository, if people have added
+    /// commits to it. Returns the new commit.
+    ///
+    /// There must be no uncommitted work. A delivered branch that lacks commits of this one is
+    /// ignored, so nothing is lost.
+    pub async fn adopt_delivered(&self) -> Result<Option<CommitId>, Error> {
+        self.mirror.fetch().await?;
+        let name = format!("refs/remotes/origin/{}", task_branch(self.task));
+        let (head, delivered) = (self.head().await?, self.mirror.find_commit(&name).await?);
+        let Some(commit) = delivered.filter(|commit| *commit != head) else { return Ok(None) };
+        if !self.is_descendant(head, commit).await? {
+            return Ok(None);
+        }
+        let _lock = self.lock().await?;
+        self.git(["merge", "--quiet", "--ff-only", &commit.to_string()]).await?;
+        Ok(Some(commit))
     }
 
     /// Returns the commit of a job, if it is the tip of the branch.
@@ -318,41 +342,20 @@ impl Worktree {
         self.changed_between(&base.to_string(), &commit.to_string()).await
     }
 
-    /// Returns the difference between two commits as a patch.
-    ///
-    /// It is made in the mirror without attributes, because an agent could hide changes of text
-    /// files with `.gitattributes`.
-    pub async fn diff(&self, base: CommitId, commit: CommitId) -> Result<String, Error> {
-        let attributes = format!("attr.tree={EMPTY_TREE}");
-        let (base, commit) = (base.to_string(), commit.to_string());
-        let options = ["--no-renames", "--no-ext-diff", "--no-textconv"];
-        let call = ["-c", &attributes, "diff-tree", "-r", "-p"];
-        let call = call.into_iter().chain(options).chain([base.as_str(), commit.as_str()]);
-        Ok(self.mirror.git.in_dir(&self.mirror.path).run(call).await?)
-    }
-
-    /// Returns the lines that a commit adds, by file, counted from 1.
-    ///
-    /// Every file is treated as text, because an agent could hide lines with `.gitattributes`.
-    pub async fn added_lines(&self, base: CommitId, commit: CommitId) -> Result<AddedLines, Error> {
-        let (base, commit) = (base.to_string(), commit.to_string());
-        let options = ["--no-renames", "--no-ext-diff", "--no-textconv", "--text", "--unified=0"];
-        let call = ["-c", "core.quotePath=false", "diff-tree", "-r", "-p"];
-        let call = call.into_iter().chain(options).chain([base.as_str(), commit.as_str()]);
-        Ok(patch::added_lines(&self.own_git().run(call).await?))
-    }
-
     /// Returns `true` if `commit` is a descendant of `base`, so that no history was rewritten.
     pub async fn is_descendant(&self, base: CommitId, commit: CommitId) -> Result<bool, Error> {
         let call = ["merge-base", "--is-ancestor", &base.to_string(), &commit.to_string()];
         Ok(self.own_git().output(&call).await?.code == Some(0))
     }
 
-    /// Returns the text of a file at a commit, if it exists.
+    /// Returns the text of a file at a commit, if it exists and has at most 16 MiB.
     pub async fn file_text(&self, commit: CommitId, path: &str) -> Result<Option<String>, Error> {
         let call = ["cat-file", "blob", &format!("{commit}:{path}")];
-        let output = self.own_git().output(&call).await?;
-        Ok((output.code == Some(0)).then_some(output.stdout))
+        let git = self.mirror.git.bare(&self.mirror.path).max_output(MAX_TEXT_BYTES);
+        match git.run_if_successful(&call).await {
+            Err(git::Error::TooMuchOutput { .. }) => Ok(None),
+            text => Ok(text?),
+        }
     }
 
     /// Returns the paths of all files at a commit.
@@ -387,69 +390,6 @@ impl Worktree {
     async fn lock(&self) -> Result<FileLock, Error> {
         FileLock::acquire(self.mirror.data.join("worktrees").join(format!("{}.lock", self.task)))
             .await
-    }
-
-    /// Writes all files as a tree through a separate index.
-    ///
-    /// The agent's index is not used, because it may hide files. Files that the setup created are
-    /// left out.
-    async fn snapshot(&self, base: CommitId, care: SnapshotMode) -> Result<String, Error> {
-        self.snapshot_through(SNAPSHOT_INDEX, base, care).await
-    }
-
-    async fn snapshot_through(
-        &self,
-        index: &str,
-        base: CommitId,
-        care: SnapshotMode,
-    ) -> Result<String, Error> {
-        let index = self.git_dir().join(index);
-        for stale in [index.clone(), index.with_extension("lock")] {
-            remove_path(&stale).await?;
-        }
-        let git = || self.own_git().env("GIT_INDEX_FILE", &index);
-        git().run(["read-tree", &base.to_string()]).await?;
-        SparseFolders::read(&self.git_dir()).await.mark(git, &self.path).await?;
-        let created: Vec<_> = SetupRecord::read(&self.git_dir()).await.exclusions().collect();
-        // A nested repository, created by the agent. Git would store only a reference or refuse,
-        // and its files would be lost with the directory.
-        let list = ["ls-files", "-z", "--others", "--exclude-standard", "--", "."];
-        let list = list.into_iter().map(str::to_owned).chain(created.iter().cloned());
-        let nested = nested_repositories(&git().run(list).await?);
-        let around = nested.iter().map(|folder| format!(":(exclude,literal){folder}"));
-        let mut all = vec!["add", "--all"];
-        all.extend((care == SnapshotMode::BestEffort).then_some("--ignore-errors"));
-        all.extend(["--", "."]);
-        let all = all.into_iter().map(str::to_owned);
-        let added = git().run(all.chain(around).chain(created)).await;
-        if care == SnapshotMode::AllFiles {
-            added?;
-        }
-        let files = self.nested_files(nested).await?;
-        if !files.is_empty() {
-            let call = ["update-index", "--add", "--remove", "-z", "--stdin"];
-            git().input(files).run(call).await?;
-        }
-        Ok(git().run(["write-tree"]).await?)
-    }
-
-    /// Returns files of nested repositories, each terminated by a null character.
-    ///
-    /// A nested repository is listed as a plain folder, because its configuration and index are the
-    /// agent's own.
-    async fn nested_files(&self, mut repositories: Vec<String>) -> Result<String, Error> {
-        let (mut files, no_index) = (String::new(), self.git_dir().join("tamma-no-index"));
-        while let Some(folder) = repositories.pop() {
-            let call = ["ls-files", "-z", "--others", "--exclude-standard"];
-            let git = self.mirror.git.in_worktree(&self.git_dir(), &self.path.join(&folder));
-            let listed = git.env("GIT_INDEX_FILE", &no_index).run(call).await?;
-            repositories.extend(
-                nested_repositories(&listed).iter().map(|deeper| format!("{folder}{deeper}")),
-            );
-            let paths = listed.split('\0').filter(|path| !path.is_empty() && !path.ends_with('/'));
-            files.extend(paths.map(|path| format!("{folder}{path}\0")));
-        }
-        Ok(files)
     }
 
     async fn create_commit(
@@ -504,7 +444,8 @@ impl Worktree {
     async fn relink(&self) -> Result<(), Error> {
         let link = self.path.join(".git");
         let text = format!("gitdir: {}\n", self.git_dir().display());
-        if fs::read_to_string(&link).await.is_ok_and(|current| current == text) {
+        let current = read_git_link(&link).await;
+        if current.as_ref() == Some(&text) {
             let back = self.git_dir().join("gitdir");
             let location = format!("{}\n", link.display());
             if fs::read_to_string(&back).await.is_ok_and(|current| current == location) {
@@ -514,7 +455,7 @@ impl Worktree {
         }
         // An agent removed or replaced the link. The other files are still its work. A link to the
         // private directory of an earlier run is ours.
-        let is_private = fs::read_to_string(&link).await.is_ok_and(|it| is_private_link(&it));
+        let is_private = current.is_some_and(|it| is_private_link(&it));
         if is_private {
             remove_path(&link).await?;
         } else if exists(&link).await? {
@@ -567,11 +508,6 @@ impl Worktree {
     async fn git<const N: usize>(&self, arguments: [&str; N]) -> Result<String, Error> {
         Ok(self.own_git().run(arguments).await?)
     }
-}
-
-/// Returns nested repositories in a list of files. Git lists them as directories.
-fn nested_repositories(listed: &str) -> Vec<String> {
-    listed.split('\0').filter(|path| path.ends_with('/')).map(str::to_owned).collect()
 }
 
 async fn exists(path: &Path) -> Result<bool, Error> {

@@ -13,6 +13,10 @@ mod gates;
 mod gateway;
 #[path = "it/given.rs"]
 mod given;
+#[path = "it/hostile.rs"]
+mod hostile;
+#[path = "it/hostile_kit.rs"]
+mod hostile_kit;
 #[path = "it/hosts.rs"]
 mod hosts;
 #[path = "it/processes.rs"]

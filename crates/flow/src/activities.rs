@@ -21,9 +21,18 @@ pub struct JobRequest {
     pub job_number: u32,
     /// Job to run, with its arguments.
     pub job: Job,
+    /// Added to the attempt number of the activity. A request that moved up in its queue is a new
+    /// activity, whose attempts start again at 1.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub earlier_attempts: u32,
     /// Steps to save before the job starts.
     #[serde(flatten)]
     pub pending: PendingSteps,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "signature required by serde")]
+fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 /// Steps of one task that may not be in the database yet. Saving them twice has no effect.

@@ -1,12 +1,13 @@
 #![doc = include_str!("../README.md")]
 
 pub mod activities;
+pub mod pipeline;
 pub mod search_attributes;
 mod task;
 
 pub use task::{
-    ActionRequest, ActionResponse, CarriedState, QuestionOpened, RunStarted, TaskStatus,
-    TaskWorkflow, WorkflowInput, WorkflowOrigin, WorkflowTuning,
+    ActionRequest, ActionResponse, CarriedState, QuestionOpened, RulesChanged, RunStarted,
+    TaskStatus, TaskWorkflow, WorkflowInput, WorkflowOrigin, WorkflowTuning,
 };
 
 /// Task queue of workflows, and of all activities except implementation runs.
@@ -14,6 +15,11 @@ pub const TASK_QUEUE: &str = "tamma";
 
 /// Task queue of the agent pool. Workers with a free slot take the next run.
 pub const AGENT_TASK_QUEUE: &str = "tamma-engines";
+
+/// Returns the workflow ID of a story's pipeline. Only one run of it can be open.
+pub fn pipeline_workflow_id(pipeline: tamma_core::ids::PipelineId) -> String {
+    format!("pipeline-{pipeline}")
+}
 
 /// Returns the workflow ID of a task. Starting it twice has no effect.
 pub fn workflow_id(task: tamma_core::ids::TaskId) -> String {

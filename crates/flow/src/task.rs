@@ -13,6 +13,7 @@ use std::time::Duration;
 use futures_util::future::{Fuse, FutureExt as _, LocalBoxFuture};
 use serde::{Deserialize, Serialize};
 use tamma_core::actor::Actor;
+use tamma_core::approval::Pin;
 use tamma_core::ids::{Name, PlanHash, PolicyVersion, Reference};
 use tamma_core::rules::Rules;
 use tamma_core::task::Task;
@@ -125,6 +126,17 @@ pub struct QuestionOpened {
     pub default_answer: Option<Reference>,
 }
 
+/// New rules for a task.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RulesChanged {
+    /// Time of the change.
+    pub at: Timestamp,
+    /// Authenticated name of the person who applied the rules.
+    pub by: Name,
+    /// Rules without secrets. The caller has stored them.
+    pub rules: Rules,
+}
+
 /// Status of a task.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskStatus {
@@ -193,6 +205,8 @@ pub struct TaskWorkflow {
     unsaved_steps: Vec<StepRecord>,
     /// Submission; `None` once it is known to be saved.
     submission: Option<Box<TaskSubmission>>,
+    /// New rules that have not been applied yet, by message number.
+    new_rules: BTreeMap<u64, Rules>,
     /// Commands that have not been carried out yet.
     pending_commands: Vec<Command>,
     /// State machine as last published to Temporal's search attributes.
@@ -251,6 +265,7 @@ impl TaskWorkflow {
             responses: BTreeMap::new(),
             unsaved_steps,
             submission,
+            new_rules: BTreeMap::new(),
             pending_commands,
             published,
         }
@@ -296,7 +311,12 @@ impl TaskWorkflow {
                     TaskEvent { format: FormatVersion, at: now(ctx), by: Actor::Tamma, kind: EventKind::Tick }
                 }
             };
-            let applied = ctx.state_mut(|it| it.apply_event(&event));
+            let applied = ctx.state_mut(|it| {
+                match requester.and_then(|number| it.new_rules.remove(&number)) {
+                    Some(rules) => it.apply_rules(&event, rules),
+                    None => it.apply_event(&event),
+                }
+            });
             if let Err(refusal) = applied {
                 // A stale result, or a timer that fired too early: the state machine is unchanged.
                 if let Some(number) = requester.take() {
@@ -374,9 +394,67 @@ impl TaskWorkflow {
     ) -> ActionResponse {
         enqueue_and_wait(ctx, opened.into()).await
     }
+
+    #[update_validator(change_rules)]
+    fn validate_rules(
+        &self,
+        _ctx: &WorkflowContextView,
+        changed: &RulesChanged,
+    ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+        match self.rules_event(changed) {
+            Some(event) => Ok(step(&self.task_loop, &event, &changed.rules).map(drop)?),
+            None => Ok(()),
+        }
+    }
+
+    /// Replaces the rules of the task. What they allowed is void: the plan is checked and approved
+    /// again.
+    #[update(name = "rules_changed")]
+    pub async fn change_rules(
+        ctx: &mut WorkflowContext<Self>,
+        changed: RulesChanged,
+    ) -> ActionResponse {
+        let Some(event) = ctx.state(|it| it.rules_event(&changed)) else {
+            return Ok(ctx.state_mut(|it| {
+                it.set_rules(changed.rules);
+                it.status()
+            }));
+        };
+        ctx.state_mut(|it| it.new_rules.insert(it.message_count + 1, changed.rules));
+        enqueue_and_wait(ctx, event).await
+    }
 }
 
 impl TaskWorkflow {
+    /// Returns the event of new rules. A task without a pin takes them without an event.
+    fn rules_event(&self, changed: &RulesChanged) -> Option<TaskEvent> {
+        let pin = Pin { policy: changed.rules.version(), ..self.task_loop.pin? };
+        Some(TaskEvent {
+            format: FormatVersion,
+            at: changed.at,
+            by: Actor::Person(changed.by.clone()),
+            kind: EventKind::PinChanged(pin),
+        })
+    }
+
+    fn set_rules(&mut self, rules: Rules) -> Rules {
+        self.policy = rules.version();
+        if let Some(submission) = &mut self.submission {
+            submission.rules = rules.clone();
+        }
+        std::mem::replace(&mut self.rules, rules)
+    }
+
+    /// Applies new rules with their event. If the state machine refuses it, the old rules stay.
+    fn apply_rules(&mut self, event: &TaskEvent, rules: Rules) -> Result<(), Refusal> {
+        let old = self.set_rules(rules);
+        let applied = self.apply_event(event);
+        if applied.is_err() {
+            self.set_rules(old);
+        }
+        applied
+    }
+
     fn status(&self) -> TaskStatus {
         TaskStatus {
             state: self.task_loop.state,
@@ -460,7 +538,8 @@ async fn run_commands(ctx: &WorkflowContext<TaskWorkflow>, in_flight: &mut InFli
         match command {
             Command::StartJob { job_number, not_before, job } => {
                 let pending = ctx.state(TaskWorkflow::pending_steps);
-                start = Some((JobRequest { job_number, job, pending }, not_before));
+                let request = JobRequest { job_number, job, earlier_attempts: 0, pending };
+                start = Some((request, not_before));
             }
             Command::StopJob { reason, .. } => {
                 in_flight.stop.cancel_with_reason(reason.to_string());

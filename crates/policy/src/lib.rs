@@ -9,6 +9,7 @@
 
 pub mod command;
 mod compile;
+mod listing;
 
 use std::str::FromStr as _;
 
@@ -17,6 +18,8 @@ use cedar_policy::{
     PolicySet, Request, RestrictedExpression, Schema,
 };
 use tamma_core::rules::{AccessKind, AgentPermissions, AgentRole, PermissionRule};
+
+pub use listing::EffectivePermission;
 
 /// Default permissions of agents, as Cedar policies.
 pub const DEFAULTS: &str = include_str!("defaults.cedar");

@@ -6,7 +6,8 @@ use std::str::FromStr as _;
 use cedar_policy::{PolicySet, Schema, ValidationMode, Validator};
 use tamma_core::rules::{AccessKind, AgentPermissions, AgentRole, PermissionLists};
 use tamma_policy::{
-    DEFAULTS, PermissionDecision, PermissionEffect, PolicyRequest, RolePolicy, SCHEMA,
+    DEFAULTS, EffectivePermission, PermissionDecision, PermissionEffect, PolicyRequest, RolePolicy,
+    SCHEMA,
 };
 
 fn permission_lists(rules: [&[&str]; 3]) -> PermissionLists {
@@ -137,4 +138,33 @@ fn rule_cannot_inject_a_policy() {
     let permissions = AgentPermissions { implementer, ..AgentPermissions::default() };
     let policy = RolePolicy::new(AgentRole::Implementer, &permissions).expect("a policy");
     assert_eq!(decide(&policy, AccessKind::Tool, "x").effect, PermissionEffect::Deny);
+}
+
+#[test]
+fn effective_permissions_are_the_defaults_of_the_role_and_its_rules() {
+    let lists = permission_lists([&["network: crates.io"], &["command: npm *"], &["write: db/**"]]);
+    let permissions = AgentPermissions { implementer: lists, ..AgentPermissions::default() };
+    let policy = RolePolicy::new(AgentRole::Implementer, &permissions).expect("a policy");
+    let all = policy.permissions();
+    let configured: Vec<_> = all
+        .iter()
+        .filter(|it| !it.is_default)
+        .map(|it| (it.effect, it.access.as_str(), it.rule.as_deref()))
+        .collect();
+    assert_eq!(
+        configured,
+        [
+            (PermissionEffect::Deny, "write", Some("write: db/**")),
+            (PermissionEffect::Ask, "command", Some("command: npm *")),
+            (PermissionEffect::Allow, "network", Some("network: crates.io")),
+        ]
+    );
+    let has =
+        |list: &[EffectivePermission], reason: &str| list.iter().any(|it| it.reason == reason);
+    assert!(has(&all, "implementers can change files in the worktree"));
+    assert!(has(&all, "only people can change tamma.yaml"));
+    let planner = default(AgentRole::Planner).permissions();
+    assert!(planner.iter().all(|it| it.is_default && !it.reason.starts_with("implementers")));
+    assert!(has(&planner, "every role can read files in the worktree"));
+    assert!(all.is_sorted_by(|one, other| one.effect >= other.effect));
 }

@@ -8,6 +8,7 @@ mod history;
 mod knowledge;
 mod overview;
 mod people;
+mod pipelines;
 mod projects;
 mod runs;
 mod tasks;
@@ -60,6 +61,7 @@ pub(crate) struct ApiState {
         (name = "alerts", description = "Alerts and their deliveries."),
         (name = "chat", description = "Chat."),
         (name = "people", description = "Personal access tokens."),
+        (name = "pipelines", description = "Pipelines of stories."),
         (name = "projects", description = "Registered repositories."),
         (name = "overview", description = "Health and metrics."),
     )
@@ -69,6 +71,8 @@ struct ApiDocument;
 fn routes() -> OpenApiRouter<ApiState> {
     let api = OpenApiRouter::new()
         .routes(routes!(tasks::list, tasks::add))
+        .routes(routes!(tasks::overdue))
+        .routes(routes!(tasks::failing))
         .routes(routes!(tasks::show))
         .routes(routes!(tasks::plan))
         .routes(routes!(tasks::diff))
@@ -93,7 +97,14 @@ fn routes() -> OpenApiRouter<ApiState> {
         .routes(routes!(alerts::test))
         .routes(routes!(people::list, people::add))
         .routes(routes!(people::revoke))
+        .routes(routes!(pipelines::list, pipelines::start))
+        .routes(routes!(pipelines::show))
+        .routes(routes!(pipelines::output))
+        .routes(routes!(pipelines::perform))
         .routes(routes!(projects::list, projects::register))
+        .routes(routes!(projects::apply_rules))
+        .routes(routes!(overview::permissions))
+        .routes(routes!(overview::agents))
         .routes(routes!(overview::health))
         .routes(routes!(overview::metrics));
     OpenApiRouter::with_openapi(ApiDocument::openapi()).nest(BASE_PATH, api)

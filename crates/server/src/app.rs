@@ -5,14 +5,18 @@
 
 mod actions;
 mod add_task;
+mod agent_pool;
+mod apply_rules;
 mod bundle;
 mod change;
 mod chat;
 mod knowledge;
 mod people;
 mod permissions;
+mod pipelines;
 mod projects;
 mod queries;
+mod rating;
 mod report;
 mod rules;
 mod runs;
@@ -27,7 +31,7 @@ use tamma_store::{KnowledgeCache, ObjectStorage, Store};
 use temporalio_client::Client;
 
 pub(crate) use change::PostedComment;
-pub(crate) use chat::Conversations;
+pub(crate) use chat::ChatMessage;
 pub(crate) use permissions::{AuthMethod, Principal};
 pub(crate) use queries::{Cursor, PageRequest};
 pub(crate) use runs::parse_run_number;
@@ -48,7 +52,6 @@ pub(crate) struct App {
     pub(crate) workflow_tuning: WorkflowTuning,
     pub(crate) objects: ObjectStorage,
     pub(crate) live: LiveUpdates,
-    pub(crate) conversations: Conversations,
     pub(crate) knowledge_cache: KnowledgeCache,
     pub(crate) inspect_repository: Option<RepositoryInspector>,
 }

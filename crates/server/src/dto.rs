@@ -4,16 +4,20 @@
 //! states, phases and answers are the same as in the history.
 
 mod action;
+mod agent_pool;
 mod alert;
 mod bundle;
 mod card;
 mod chat;
 mod knowledge;
+mod permission;
 mod person;
+mod pipeline;
 mod run;
 mod task;
 
 pub use action::{BudgetGrant, LineComment, ReviewedChange, TaskAction, TaskStatus};
+pub use agent_pool::{AgentPool, AgentStatistics, PoolProvider, PoolRun, PoolWorker};
 pub use alert::{
     AlertDeliveries, AlertDelivery, AlertTestRequest, AlertTestResult, AlertTestResults,
 };
@@ -28,11 +32,16 @@ pub use knowledge::{
     KnowledgeEffect, KnowledgeEntryDetail, KnowledgeImportRequest, KnowledgeImportResult,
     KnowledgeList, KnowledgeMatch, KnowledgeTaskStats, NewKnowledgeEntry,
 };
+pub use permission::{AgentPermission, EffectivePermissions, PersonPermissions, RolePermissions};
 pub use person::{IssuedToken, NewPerson, PersonList, PersonRecord, TokenRevocation};
+pub use pipeline::{
+    EarlierPhase, NewPipelineRun, PhaseOutput, PipelineAction, PipelineActionBody, PipelineList,
+    PipelinePhaseView, PipelineView, StoryTaskView,
+};
 pub use run::{CurrentRun, RunDetail, RunLine, RunLines, RunList, RunUsage};
 pub use task::{
     IterationOutcome, IterationSummary, OpenQuestion, PlanApproval, PlanDecision, PlanVersion,
-    RiskFactor, RiskReport, SentAlert, TaskDetail, TaskReportResponse,
+    RiskFactor, RiskReport, SentAlert, StateTime, TaskDetail, TaskReportResponse, TaskUpdate,
 };
 
 use std::collections::BTreeMap;
@@ -41,6 +50,7 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use tamma_core::history;
 use tamma_core::task::{Priority, TaskType};
+use tamma_core::task_loop::State;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
@@ -77,12 +87,15 @@ pub struct NewTask {
     /// Tasks that must be completed first.
     #[serde(default)]
     pub depends_on: Vec<Uuid>,
-    /// Preferred agent.
+    /// Agent that implements the task; it must be configured. Default: the tier's agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suggested_agent: Option<String>,
     /// Issue that the task comes from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub issue_url: Option<String>,
+    /// Number of that issue.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub issue_number: Option<u64>,
     /// Additional data of the client; Tamma ignores it.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub metadata: BTreeMap<String, String>,
@@ -158,6 +171,32 @@ pub struct ProjectList {
     pub projects: Vec<RegisteredProject>,
 }
 
+/// Result of applying new rules to open tasks.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct AppliedRules {
+    /// Name of the project.
+    pub project: String,
+    /// Version of the rules.
+    pub policy: String,
+    /// Open tasks that had other rules.
+    pub tasks: Vec<RulesOfTask>,
+}
+
+/// Effect of new rules on one task.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct RulesOfTask {
+    /// Task ID.
+    pub task: Uuid,
+    /// Title of the task.
+    pub title: String,
+    /// State of the task after the change.
+    #[schema(value_type = String)]
+    pub state: State,
+    /// Reason why the task keeps its rules; omitted if it has the new ones.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
 /// Health of the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Health {
@@ -175,8 +214,8 @@ pub struct MetricsReport {
     /// Start of the period.
     pub since: DateTime<Utc>,
     /// `ended`, `completion_rate`, `retries_per_100_tasks`, `lesson_rate`,
-    /// `approval_turnaround_ms`, `transition_latency_ms`, `rating_hundredths` and
-    /// `cost_per_completed`.
+    /// `approval_turnaround_ms`, `transition_latency_ms`, `rating_hundredths`, `cost_per_completed`,
+    /// `councils`, `councils_resolved` and `councils_unresolved`.
     #[schema(value_type = Object)]
     #[serde(rename = "figures")]
     pub values: tamma_core::metrics::Metrics,

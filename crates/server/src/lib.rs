@@ -14,6 +14,7 @@ mod web;
 
 pub use alert_dispatcher::{TerminalMessage, TerminalSender};
 pub use api::openapi;
+pub use mcp::SCRUM_MASTER_COMMAND;
 pub use problem::{PROBLEM_MEDIA_TYPE as PROBLEM, Problem};
 pub use server::{ApiServer, Error, RepositoryContents, RepositoryInspector, ServerConfig};
 

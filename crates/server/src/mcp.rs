@@ -7,9 +7,10 @@ use std::sync::Arc;
 
 use axum::http::request::Parts;
 use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, Implementation,
-    JsonObject, ListToolsResult, PaginatedRequestParams, ServerCapabilities, ServerConfig, Tool,
-    ToolAnnotations,
+    CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, GetPromptRequestParams,
+    GetPromptResponse, GetPromptResult, Implementation, JsonObject, ListPromptsResult,
+    ListToolsResult, PaginatedRequestParams, Prompt, PromptArgument, PromptMessage, Role,
+    ServerCapabilities, ServerConfig, Tool, ToolAnnotations,
 };
 use rmcp::service::RequestContext;
 use rmcp::transport::streamable_http_server::session::never::NeverSessionManager;
@@ -19,12 +20,14 @@ use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use tamma_core::ids::TaskId;
+use tamma_core::plan::PlanAdjustment;
 use tamma_core::task_loop::State;
-use tamma_store::{KnowledgeFilter, TaskFilter};
+use tamma_store::{KnowledgeFilter, PipelineFilter, TaskFilter};
 
 use crate::app::{App, Error, PageRequest, Principal};
 use crate::auth;
-use crate::dto::{NewKnowledgeEntry, NewTask, TaskAction};
+use crate::dto::{NewKnowledgeEntry, NewPipelineRun, NewTask, TaskAction};
 use crate::problem::Problem;
 
 /// Path of the MCP endpoint.
@@ -40,9 +43,16 @@ const INSTRUCTIONS: &str = "Tamma takes development tasks for a git repository t
                      or the commit: read it first. Decide only what the person you work for has \
                      instructed you to decide.";
 
+/// Command file for coding agents, and text of the prompt.
+pub const SCRUM_MASTER_COMMAND: &str = include_str!("mcp/scrum-master.md");
+
+/// Name of the prompt.
+const SCRUM_MASTER_PROMPT: &str = "scrum-master";
+
 /// Filter for tasks.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
+#[expect(clippy::struct_excessive_bools, reason = "each is an argument of the tool")]
 struct ListTasks {
     /// Text in title or description.
     text: Option<String>,
@@ -52,6 +62,52 @@ struct ListTasks {
     live: bool,
     /// Only tasks that need a decision.
     waiting: bool,
+    /// Only tasks that take longer than expected, most overdue first. Other filters except
+    /// `project` are ignored.
+    overdue: bool,
+    /// Only open tasks with at least three failures, most failures first. Other filters except
+    /// `project` are ignored.
+    failing: bool,
+}
+
+/// Project to read.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+struct ProjectRef {
+    /// Project ID or name; optional if only one project is registered.
+    project: Option<String>,
+}
+
+/// Tool without arguments.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+struct NoArguments {}
+
+/// Rating of a closed task.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct RateTask {
+    /// Task ID, or at least four characters from its start or end.
+    task: String,
+    /// 1 (bad) to 5 (good).
+    stars: u8,
+    /// Comment.
+    #[serde(default)]
+    reason: Option<String>,
+}
+
+/// Edits of a plan, field by field.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct AdjustPlan {
+    /// Task ID, or at least four characters from its start or end.
+    task: String,
+    /// Hash of the plan you read, or at least its first eight digits.
+    plan: String,
+    /// Edited fields, each with its complete new value.
+    adjustments: Vec<PlanAdjustment>,
+    /// Reason.
+    reason: String,
 }
 
 /// Task to read.
@@ -80,6 +136,9 @@ struct AddTask {
     /// Priority: low, medium, high or critical.
     #[serde(default)]
     priority: Option<String>,
+    /// Configured agent that implements the task; by default that of the task's tier.
+    #[serde(default)]
+    suggested_agent: Option<String>,
     /// Project ID or name; optional if only one project is registered.
     #[serde(default)]
     project: Option<String>,
@@ -107,7 +166,8 @@ struct AnswerTask {
     /// Object with one key, the name of the action, such as `{"reply": {"text": "…"}}`,
     /// `{"continue": {}}`, `{"retry": {}}`, `{"accept": {"commit": "…"}}`,
     /// `{"rework": {"commit": "…", "comments": "…"}}`, `{"modify": {"note": "…"}}`, `{"pause": {}}`,
-    /// `{"resume": {}}`, `{"cancel": {"reason": "…"}}`. `show_task` lists the possible answers.
+    /// `{"resume": {}}`, `{"convene": {"question": "…"}}` (the council), `{"cancel": {"reason": "…"}}`.
+    /// `show_task` lists the possible answers.
     action: Value,
 }
 
@@ -139,6 +199,61 @@ struct ProposeKnowledge {
     /// Project ID or name; optional if only one project is registered.
     #[serde(default)]
     project: Option<String>,
+}
+
+/// Filter for pipelines.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+struct ListPipelines {
+    /// Project ID or name.
+    project: Option<String>,
+    /// Only runs that have not ended.
+    live: bool,
+    /// Only runs that wait for a person.
+    waiting: bool,
+}
+
+/// Pipeline to read.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct PipelineRef {
+    /// Story ID, pipeline ID, or the end of the pipeline ID.
+    story: String,
+}
+
+/// Run of a pipeline to start.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct RunPipeline {
+    /// Folder of the feature, from the root of the repository.
+    feature_dir: String,
+    /// Story ID.
+    story_id: String,
+    /// Number of the first phase. Default: 1.
+    #[serde(default)]
+    from: Option<u8>,
+    /// Number of the last phase. Default: the last one.
+    #[serde(default)]
+    to: Option<u8>,
+    /// Numbers of the phases that need approval before they start.
+    #[serde(default)]
+    approve: Vec<u8>,
+    /// Pipeline from tamma.yaml. Default: `story`.
+    #[serde(default)]
+    pipeline: Option<String>,
+    /// Project ID or name; optional if only one project is registered.
+    #[serde(default)]
+    project: Option<String>,
+}
+
+/// Action on a pipeline.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct AnswerPipeline {
+    /// Story ID, pipeline ID, or the end of the pipeline ID.
+    story: String,
+    /// `continue`, `skip` or `stop` at a gate; `cancel` a run; `resume` a stopped run.
+    action: String,
 }
 
 /// Tool handlers.
@@ -204,9 +319,46 @@ fn tools() -> Vec<Tool> {
             "ask_changes",
             "Ask the planner to revise the plan with this hash. `reason` describes the changes.",
         )),
+        acts(tool::<AdjustPlan>(
+            "adjust_plan",
+            "Edit fields of the plan with this hash. The edited plan is checked and needs approval; \
+             no planner runs.",
+        )),
+        adds(tool::<RateTask>("rate_task", "Rate a closed task with 1 to 5 stars.")),
+        reads(tool::<NoArguments>(
+            "show_agents",
+            "Show the agent pool: workers with their runs and free slots, quotas of providers, and \
+             the results of each agent.",
+        )),
+        reads(tool::<ProjectRef>(
+            "show_permissions",
+            "List the effective permissions of people and agents in a project.",
+        )),
+        acts(tool::<ProjectRef>(
+            "apply_rules",
+            "Apply the rules in a project's tamma.yaml to its open tasks. Plans are checked and \
+             approved again, and runs stop.",
+        )),
         acts(tool::<AnswerTask>(
             "answer_task",
-            "Answer a task's question, or pause, resume or cancel the task.",
+            "Answer a task's question, convene the council, or pause, resume or cancel the task.",
+        )),
+        reads(tool::<ListPipelines>(
+            "list_pipelines",
+            "List the pipelines of stories, last changed first, each with its phases.",
+        )),
+        reads(tool::<PipelineRef>(
+            "show_pipeline",
+            "Show the pipeline of a story: phases, signals, open question, tasks and report.",
+        )),
+        adds(tool::<RunPipeline>(
+            "run_pipeline",
+            "Take a story through the phases of its pipeline. Returns at once; follow it with \
+             show_pipeline.",
+        )),
+        acts(tool::<AnswerPipeline>(
+            "answer_pipeline",
+            "Answer at an approval gate of a pipeline, cancel its run, or resume it.",
         )),
         reads(tool::<SearchKnowledge>("search_knowledge", "Search the knowledge base.")),
         adds(tool::<ProposeKnowledge>(
@@ -227,34 +379,19 @@ impl McpServer {
         match name {
             "list_tasks" => self.list_tasks(parse(arguments)?).await,
             "show_task" => {
-                let detail = self
-                    .app
-                    .task_detail(
-                        self.app.resolve_task_id(&parse::<TaskRef>(arguments)?.task).await?,
-                    )
-                    .await?;
-                to_json(&detail)
+                let task = self.task_of(arguments).await?;
+                to_json(&self.app.task_detail(task).await?)
             }
             "read_plan" => {
-                let plan = self
-                    .app
-                    .current_plan(
-                        self.app.resolve_task_id(&parse::<TaskRef>(arguments)?.task).await?,
-                    )
-                    .await?;
-                to_json(&plan)
+                let task = self.task_of(arguments).await?;
+                to_json(&self.app.current_plan(task).await?)
             }
             "read_change" => {
-                let change = self
-                    .app
-                    .latest_change(
-                        self.app.resolve_task_id(&parse::<TaskRef>(arguments)?.task).await?,
-                    )
-                    .await?;
-                to_json(&change)
+                let task = self.task_of(arguments).await?;
+                to_json(&self.app.latest_change(task).await?)
             }
             "read_events" => {
-                let task = self.app.resolve_task_id(&parse::<TaskRef>(arguments)?.task).await?;
+                let task = self.task_of(arguments).await?;
                 let entries = self.app.task_card(task).await?.entries;
                 let after = entries.saturating_sub(MAX_RESULTS.into()).to_string();
                 let window = PageRequest { after: Some(after), limit: MAX_RESULTS };
@@ -277,10 +414,38 @@ impl McpServer {
                 };
                 to_json(&self.app.perform_action(task, by()?, action, None).await?)
             }
+            "adjust_plan" => {
+                let AdjustPlan { task, plan, adjustments, reason } = parse(arguments)?;
+                let task = self.app.resolve_task_id(&task).await?;
+                let action = TaskAction::AdjustPlan { plan, adjustments, reason };
+                to_json(&self.app.perform_action(task, by()?, action, None).await?)
+            }
+            "rate_task" => {
+                let RateTask { task, stars, reason } = parse(arguments)?;
+                let task = self.app.resolve_task_id(&task).await?;
+                let action = TaskAction::Rate { stars, reason };
+                to_json(&self.app.perform_action(task, by()?, action, None).await?)
+            }
+            "show_agents" => {
+                let NoArguments {} = parse(arguments)?;
+                to_json(&self.app.agent_pool().await?)
+            }
+            "show_permissions" => {
+                let ProjectRef { project } = parse(arguments)?;
+                let by = by().ok().map(|by| by.name);
+                to_json(&self.app.effective_permissions(project.as_deref(), by.as_ref()).await?)
+            }
+            "apply_rules" => {
+                let ProjectRef { project } = parse(arguments)?;
+                to_json(&self.app.apply_rules(&by()?, project.as_deref()).await?)
+            }
             "answer_task" => {
                 let AnswerTask { task, action } = parse(arguments)?;
                 let (task, action) = (self.app.resolve_task_id(&task).await?, parse(action)?);
                 to_json(&self.app.perform_action(task, by()?, action, None).await?)
+            }
+            "list_pipelines" | "show_pipeline" | "run_pipeline" | "answer_pipeline" => {
+                self.dispatch_pipeline_tool(by, name, arguments).await
             }
             "search_knowledge" => {
                 let SearchKnowledge { query, project } = parse(arguments)?;
@@ -303,11 +468,68 @@ impl McpServer {
         }
     }
 
+    async fn dispatch_pipeline_tool(
+        &self,
+        by: impl Fn() -> Result<Principal, Error>,
+        name: &str,
+        arguments: Value,
+    ) -> Result<Value, Error> {
+        match name {
+            "list_pipelines" => {
+                let query: ListPipelines = parse(arguments)?;
+                let project = match &query.project {
+                    Some(project) => Some(self.app.resolve_project(Some(project)).await?.id),
+                    None => None,
+                };
+                let filter =
+                    PipelineFilter { project, live: query.live, needs_person: query.waiting };
+                to_json(&self.app.pipeline_list(&filter, MAX_RESULTS).await?)
+            }
+            "show_pipeline" => {
+                let PipelineRef { story } = parse(arguments)?;
+                let id = self.app.resolve_pipeline(&story).await?;
+                to_json(&self.app.pipeline_view(id).await?)
+            }
+            "run_pipeline" => {
+                let new: RunPipeline = parse(arguments)?;
+                let new = NewPipelineRun {
+                    project: new.project,
+                    feature_dir: new.feature_dir,
+                    story_id: new.story_id,
+                    pipeline: new.pipeline,
+                    from: new.from,
+                    to: new.to,
+                    approve: new.approve,
+                };
+                to_json(&self.app.start_pipeline(&by()?, new).await?)
+            }
+            "answer_pipeline" => {
+                let AnswerPipeline { story, action } = parse(arguments)?;
+                let id = self.app.resolve_pipeline(&story).await?;
+                let action = parse(Value::String(action))?;
+                to_json(&self.app.act_on_pipeline(id, &by()?, action).await?)
+            }
+            _ => Err(Error::NotFound { what: "tool", key: name.to_owned() }),
+        }
+    }
+
+    /// Returns the task that the arguments name.
+    async fn task_of(&self, arguments: Value) -> Result<TaskId, Error> {
+        self.app.resolve_task_id(&parse::<TaskRef>(arguments)?.task).await
+    }
+
     async fn list_tasks(&self, query: ListTasks) -> Result<Value, Error> {
         let project = match &query.project {
             Some(project) => Some(self.app.resolve_project(Some(project)).await?.id),
             None => None,
         };
+        if query.overdue {
+            let window = PageRequest { after: None, limit: MAX_RESULTS };
+            return to_json(&self.app.overdue_tasks(project, &window).await?);
+        }
+        if query.failing {
+            return to_json(&self.app.failing_tasks(project, MAX_RESULTS).await?);
+        }
         let states = if query.live {
             use strum::IntoEnumIterator as _;
             State::iter().filter(|state| !state.is_terminal()).collect()
@@ -341,7 +563,12 @@ fn new_task(arguments: AddTask) -> Result<NewTask, Error> {
         "project": arguments.project,
         "acceptance_criteria": arguments.acceptance_criteria,
     });
-    for (name, value) in [("type", arguments.r#type), ("priority", arguments.priority)] {
+    let optional = [
+        ("type", arguments.r#type),
+        ("priority", arguments.priority),
+        ("suggested_agent", arguments.suggested_agent),
+    ];
+    for (name, value) in optional {
         if let Some(value) = value {
             task[name] = json!(value);
         }
@@ -361,7 +588,8 @@ fn to_json(value: &impl serde::Serialize) -> Result<Value, Error> {
 
 impl ServerHandler for McpServer {
     fn get_info(&self) -> ServerConfig {
-        ServerConfig::new(ServerCapabilities::builder().enable_tools().build())
+        let capabilities = ServerCapabilities::builder().enable_prompts().enable_tools();
+        ServerConfig::new(capabilities.build())
             .with_server_info(Implementation::new("tamma", env!("CARGO_PKG_VERSION")))
             .with_instructions(INSTRUCTIONS)
     }
@@ -372,6 +600,27 @@ impl ServerHandler for McpServer {
         _: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
         Ok(ListToolsResult::with_all_items(tools()))
+    }
+
+    async fn list_prompts(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        _: RequestContext<RoleServer>,
+    ) -> Result<ListPromptsResult, ErrorData> {
+        Ok(ListPromptsResult::with_all_items(vec![scrum_master_prompt()]))
+    }
+
+    async fn get_prompt(
+        &self,
+        request: GetPromptRequestParams,
+        _: RequestContext<RoleServer>,
+    ) -> Result<GetPromptResponse, ErrorData> {
+        if request.name != SCRUM_MASTER_PROMPT {
+            let text = format!("no prompt `{}`; use `{SCRUM_MASTER_PROMPT}`", request.name);
+            return Err(ErrorData::invalid_params(text, None));
+        }
+        let text = scrum_master_text(&request.arguments.unwrap_or_default());
+        Ok(GetPromptResult::new(vec![PromptMessage::new_text(Role::User, text)]).into())
     }
 
     async fn call_tool(
@@ -397,6 +646,35 @@ impl ServerHandler for McpServer {
     }
 }
 
+/// Arguments of the prompt, with their descriptions.
+const PROMPT_ARGUMENTS: [(&str, &str); 5] = [
+    ("feature_dir", "Folder of the feature, from the root of the repository"),
+    ("story_id", "Story ID"),
+    ("from", "Number of the first phase"),
+    ("to", "Number of the last phase"),
+    ("approve", "Numbers of the phases that need approval, such as 2,4"),
+];
+
+fn scrum_master_prompt() -> Prompt {
+    let argument = |(index, (name, description)): (usize, (&str, &str))| {
+        PromptArgument::new(name).with_description(description).with_required(index < 2)
+    };
+    let arguments = PROMPT_ARGUMENTS.into_iter().enumerate().map(argument).collect();
+    let description = "Take a story through the phases of its pipeline";
+    Prompt::new(SCRUM_MASTER_PROMPT, Some(description), Some(arguments))
+}
+
+/// Returns the text of the prompt: the command file without its front matter.
+fn scrum_master_text(arguments: &JsonObject) -> String {
+    let body = SCRUM_MASTER_COMMAND.splitn(3, "---\n").nth(2).unwrap_or(SCRUM_MASTER_COMMAND);
+    let value = |name: &str| arguments.get(name).and_then(Value::as_str).map(str::trim);
+    let words = PROMPT_ARGUMENTS.into_iter().enumerate().filter_map(|(index, (name, _))| {
+        let value = value(name).filter(|value| !value.is_empty())?;
+        Some(if index < 2 { value.to_owned() } else { format!("--{name}={value}") })
+    });
+    body.trim_start().replace("$ARGUMENTS", &words.collect::<Vec<_>>().join(" "))
+}
+
 fn tool<T: JsonSchema>(name: &'static str, description: &'static str) -> Tool {
     let settings = SchemaSettings::draft2020_12().with(|settings| {
         settings.inline_subschemas = true;
@@ -407,4 +685,18 @@ fn tool<T: JsonSchema>(name: &'static str, description: &'static str) -> Tool {
         _ => JsonObject::new(),
     };
     Tool::new(name, description, schema)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prompt_is_the_command_with_its_arguments() {
+        let arguments = json!({ "feature_dir": "plans/a", "story_id": "A-1", "from": "2" });
+        let Value::Object(arguments) = arguments else { panic!("an object") };
+        let text = scrum_master_text(&arguments);
+        assert!(text.starts_with("Take a story through its pipeline."), "{text}");
+        assert!(text.contains("The arguments are: plans/a A-1 --from=2\n"), "{text}");
+    }
 }

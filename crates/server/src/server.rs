@@ -14,7 +14,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::alert_dispatcher::{AlertDispatcher, TerminalSender};
-use crate::app::{App, Conversations};
+use crate::app::App;
 use crate::auth::{AccessMode, Authenticator};
 use crate::live::LiveUpdates;
 use crate::web::SessionLayer;
@@ -155,7 +155,6 @@ impl ApiServer {
         let changes = (store.task_changes().await?, store.line_changes().await?);
         let environment = Arc::new(environment);
         let (live, knowledge_cache) = (LiveUpdates::new(), KnowledgeCache::new(&store));
-        let conversations = Conversations::default();
         let app = App {
             store,
             temporal,
@@ -163,7 +162,6 @@ impl ApiServer {
             workflow_tuning,
             objects,
             live,
-            conversations,
             knowledge_cache,
             inspect_repository,
         };

@@ -20,6 +20,7 @@ mod live;
 mod metrics;
 mod new_task;
 mod permissions;
+mod pipelines;
 mod projects;
 mod session;
 mod task;
@@ -45,7 +46,6 @@ pub(crate) struct WebState {
     /// Board updates, computed once for all browsers.
     board_feed: live::lists::BoardFeed,
     /// Chat messages of this process.
-    conversations: chat::ConversationStore,
     /// Cancelled on shutdown, to end the live streams.
     stop: CancellationToken,
 }
@@ -70,6 +70,9 @@ pub(crate) fn router(app: App, session_layer: SessionLayer, stop: CancellationTo
         .route("/chat", get(chat::page).post(chat::send_message))
         .route("/chat/confirm", post(chat::answer_proposal))
         .route("/projects", get(projects::page).post(projects::register))
+        .route("/pipelines", get(pipelines::list))
+        .route("/pipelines/{id}", get(pipelines::page))
+        .route("/pipelines/{id}/actions", post(pipelines::submit_action))
         .route("/tasks", post(new_task::add))
         .route("/tasks/new", get(new_task::page))
         .route("/tasks/{id}", get(task::overview))
@@ -83,16 +86,12 @@ pub(crate) fn router(app: App, session_layer: SessionLayer, stop: CancellationTo
         .route("/live/board", get(live::lists::board_stream))
         .route("/live/inbox", get(live::lists::inbox_stream))
         .route("/live/engines", get(live::lists::agents_stream))
+        .route("/live/pipelines/{id}", get(live::lists::pipeline_stream))
         .route("/live/tasks/{id}", get(live::task_stream))
         .route("/preferences", post(session::save_preferences))
         .route("/hello", get(session::sign_in_page).post(session::sign_in))
         .route("/goodbye", post(session::sign_out))
-        .with_state(WebState {
-            app,
-            board_feed: live::lists::BoardFeed::default(),
-            conversations: chat::ConversationStore::default(),
-            stop,
-        })
+        .with_state(WebState { app, board_feed: live::lists::BoardFeed::default(), stop })
         .layer(middleware::from_fn_with_state(session_layer, session::require_session));
     let files = Router::new().route("/assets/{version}/{name}", get(assets::serve_asset));
     pages.merge(files).layer(middleware::map_response(add_security_headers))

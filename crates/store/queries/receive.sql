@@ -4,19 +4,20 @@
 WITH added AS (
     INSERT INTO tasks (
         id, project, created_at, title, description, type, acceptance_criteria, labels, depends_on,
-        suggested_agent, issue_url, metadata, revision, memory, entries, priority, state, phase,
-        live, paused, since, risk, iterations, retries, councils, spent_usd, spent_tokens,
+        suggested_agent, issue_url, issue_number, metadata, revision, memory, entries, priority, state,
+        phase, live, paused, since, risk, iterations, retries, councils, spent_usd, spent_tokens,
         spend_estimated, budget_usd, question, asked_at, next, wake_at, due_at, failures
     )
     SELECT
         t.id, t.project, p.since, t.title, t.description, t.type, t.acceptance_criteria, t.labels,
-        t.depends_on, t.suggested_agent, t.issue_url, coalesce(t.metadata, '{}'), 0, $2,
+        t.depends_on, t.suggested_agent, t.issue_url, t.issue_number, coalesce(t.metadata, '{}'), 0, $2,
         p.entries, p.priority, p.state, p.phase, p.live, p.paused, p.since, p.risk, p.iterations,
         p.retries, p.councils, p.spent_usd, p.spent_tokens, p.spend_estimated,
         p.budget_usd, p.question, p.asked_at, p.next, p.wake_at, p.due_at, p.failures
     FROM jsonb_to_record($1) AS t (
         id uuid, project uuid, title text, description text, type text, acceptance_criteria jsonb,
-        labels text [], depends_on uuid [], suggested_agent text, issue_url text, metadata jsonb
+        labels text [], depends_on uuid [], suggested_agent text, issue_url text, issue_number bigint,
+        metadata jsonb
     ), jsonb_to_record($3) AS p (
         entries bigint, priority text, state text, phase text, live boolean, paused boolean,
         since timestamptz, risk text, iterations integer, retries integer, councils integer,

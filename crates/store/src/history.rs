@@ -7,10 +7,10 @@ use sqlx::types::Uuid;
 use tamma_core::history::HistoryEntry;
 use tamma_core::ids::{ProjectId, TaskId};
 use tamma_core::metrics::{Metrics, TimedEntry, compute};
-use tamma_core::task_loop::Timestamp;
+use tamma_core::task_loop::{State, Timestamp};
 
 use crate::connection::Store;
-use crate::encoding::read;
+use crate::encoding::{read, read_word};
 use crate::error::{CorruptData, Error, Result};
 use crate::steps::to_i64;
 
@@ -54,6 +54,20 @@ macro_rules! rows {
 }
 
 impl Store {
+    /// Returns the states that a task has entered, in order, each with its time.
+    pub async fn entered_states(&self, task: TaskId) -> Result<Vec<(State, Timestamp)>> {
+        let rows = sqlx::query!(
+            "SELECT \"to\", at FROM entries
+             WHERE task = $1 AND (sequence = 1 OR \"from\" <> \"to\") ORDER BY sequence",
+            task.0,
+        )
+        .fetch_all(&self.lists)
+        .await?;
+        let state =
+            |text| read_word("state", text).map_err(|damage| damage.with_key(task.to_string()));
+        rows.into_iter().map(|row| Ok((state(row.to)?, row.at))).collect()
+    }
+
     /// Returns at most `limit` entries of a task after a sequence number, in order.
     pub async fn history(
         &self,

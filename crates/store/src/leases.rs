@@ -4,10 +4,13 @@
 //! cleanup. Callers supply all timestamps; their clocks must agree to within one lease duration.
 
 use strum::Display;
+use tamma_core::run_queue::{WaitingRun, runs_ahead};
 use tamma_core::task_loop::Timestamp;
 
 use crate::connection::Store;
+use crate::encoding::{read_word, word};
 use crate::error::Result;
+use crate::steps::to_i64;
 
 /// Resource that limits concurrent runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Display)]
@@ -20,13 +23,15 @@ pub enum LeaseResource {
 }
 
 impl Store {
-    /// Acquires a lease, or extends the one that `holder` already has.
+    /// Acquires a lease, or extends the one that the run already has.
     ///
-    /// Returns `false` if at least `limit` other holders have an unexpired lease at `at`.
+    /// Returns `false` if the other holders of an unexpired lease at `at`, and the waiting runs that
+    /// come first, use up the limit. The run then waits in the queue of the resource: while it asks
+    /// again at least once per lease duration, it keeps its place.
     pub async fn acquire_lease(
         &self,
         (kind, key): (LeaseResource, &str),
-        holder: &str,
+        run: &WaitingRun,
         limit: u32,
         (at, until): (Timestamp, Timestamp),
     ) -> Result<bool> {
@@ -39,6 +44,25 @@ impl Store {
         )
         .execute(&mut *transaction)
         .await?;
+        let oldest = at - (until - at);
+        let rows = sqlx::query!(
+            "WITH over AS (
+                DELETE FROM run_queue WHERE kind = $1 AND key = $2 AND seen_at < $3
+             )
+             SELECT holder, priority, since FROM run_queue
+             WHERE kind = $1 AND key = $2 AND seen_at >= $3",
+            kind,
+            key,
+            oldest,
+        )
+        .fetch_all(&mut *transaction)
+        .await?;
+        let mut waiting = Vec::with_capacity(rows.len());
+        for row in rows {
+            let priority = read_word("priority", row.priority)?;
+            waiting.push(WaitingRun { holder: row.holder, priority, since: row.since });
+        }
+        let ahead = runs_ahead(run, &waiting, at);
         let acquired = sqlx::query_scalar!(
             "WITH over AS (
                 DELETE FROM leases
@@ -49,18 +73,39 @@ impl Store {
              WHERE (
                 SELECT count(*) FROM leases
                 WHERE kind = $1 AND key = $2 AND holder <> $3 AND until > $5
-             ) < $4
+             ) + $7 < $4
+             OR EXISTS (SELECT FROM leases WHERE kind = $1 AND key = $2 AND holder = $3)
              ON CONFLICT (kind, key, holder) DO UPDATE SET until = excluded.until
              RETURNING holder",
             kind,
             key,
-            holder,
+            run.holder,
             i64::from(limit),
             at,
             until,
+            to_i64(ahead as u64),
         )
         .fetch_optional(&mut *transaction)
         .await?;
+        if acquired.is_some() {
+            sqlx::query!("DELETE FROM run_queue WHERE holder = $1", run.holder)
+                .execute(&mut *transaction)
+                .await?;
+        } else {
+            sqlx::query!(
+                "INSERT INTO run_queue (kind, key, holder, priority, since, seen_at)
+                 VALUES ($1, $2, $3, $4, $5, $6)
+                 ON CONFLICT (kind, key, holder) DO UPDATE SET seen_at = excluded.seen_at",
+                kind,
+                key,
+                run.holder,
+                word(&run.priority),
+                run.since,
+                at,
+            )
+            .execute(&mut *transaction)
+            .await?;
+        }
         transaction.commit().await?;
         Ok(acquired.is_some())
     }
@@ -73,9 +118,32 @@ impl Store {
         Ok(renewed.rows_affected())
     }
 
-    /// Releases all leases of `holder`.
+    /// Releases one lease of `holder`. It keeps its places in queues.
+    pub async fn release_lease(
+        &self,
+        (kind, key): (LeaseResource, &str),
+        holder: &str,
+    ) -> Result<()> {
+        sqlx::query!(
+            "DELETE FROM leases WHERE kind = $1 AND key = $2 AND holder = $3",
+            kind.to_string(),
+            key,
+            holder
+        )
+        .execute(&self.steps)
+        .await?;
+        Ok(())
+    }
+
+    /// Releases all leases of `holder`, and its places in queues.
     pub async fn release_leases(&self, holder: &str) -> Result<()> {
-        sqlx::query!("DELETE FROM leases WHERE holder = $1", holder).execute(&self.steps).await?;
+        sqlx::query!(
+            "WITH waiting AS (DELETE FROM run_queue WHERE holder = $1)
+             DELETE FROM leases WHERE holder = $1",
+            holder
+        )
+        .execute(&self.steps)
+        .await?;
         Ok(())
     }
 

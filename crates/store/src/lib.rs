@@ -4,6 +4,7 @@ mod alerts;
 mod changes;
 mod checks;
 mod connection;
+mod conversations;
 mod decisions;
 mod deliveries;
 mod embeddings;
@@ -22,6 +23,7 @@ mod listener;
 mod model_calls;
 mod objects;
 mod people;
+mod pipelines;
 mod plans;
 mod projects;
 mod runs;
@@ -40,6 +42,7 @@ pub use checks::CommitCheck;
 pub use connection::{
     Store, create_database, drop_database, list_databases, rename_database, schema_digest,
 };
+pub use conversations::ConversationRecord;
 pub use decisions::{PlanDecision, PlanVerdict};
 pub use deliveries::{
     ClaimedDelivery, Delivery, DeliveryAttempt, DeliveryEnd, NewDelivery, OutboxMessage,
@@ -63,6 +66,7 @@ pub use lines::{
 pub use model_calls::{ModelCall, ModelCallTotals};
 pub use objects::{ObjectStorage, transcript_key};
 pub use people::{PersonToken, Revocations};
+pub use pipelines::{PipelineFilter, PipelineWrite, StoredPhase, StoryPipeline};
 pub use projects::RegisteredProject;
 pub use runs::{EndedRun, InvalidRunNumber, NewRun, RunEnd, RunNumber, RunRecord, RunUpdate};
 pub use sessions::SessionRecord;

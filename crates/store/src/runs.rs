@@ -211,7 +211,11 @@ impl Store {
     pub async fn begin_run(&self, run: &NewRun) -> Result<u64> {
         let lines = sqlx::query_scalar!(
             "
-            WITH owner AS (SELECT id, project FROM tasks WHERE id = $1),
+            WITH owner AS (
+                SELECT id, project FROM tasks WHERE id = $1
+                UNION ALL
+                SELECT id, project FROM pipelines WHERE id = $1
+            ),
             lost AS (
                 UPDATE runs SET
                     ended_at = $4, outcome = 'crashed', reason = 'its worker was lost'

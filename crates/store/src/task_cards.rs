@@ -311,6 +311,7 @@ impl Store {
     /// Returns tasks that exceed their soft timeout, most overdue first.
     pub async fn over_timeout(
         &self,
+        project: Option<ProjectId>,
         now: Timestamp,
         after: Option<ListPosition>,
         limit: u32,
@@ -318,11 +319,13 @@ impl Store {
         let rows = rows!(
             "due_at IS NOT NULL AND due_at <= $1
              AND ($2::timestamptz IS NULL OR (due_at, id) > ($2, $3::uuid))
+             AND ($5::uuid IS NULL OR project = $5)
              ORDER BY due_at, id LIMIT $4",
             now,
             after.map(|position| position.at),
             after.map(|position| position.task.0),
             i64::from(limit),
+            project.map(|project| project.0),
         )
         .fetch_all(&self.lists)
         .await?;
@@ -341,10 +344,16 @@ impl Store {
     }
 
     /// Returns open tasks with at least three failures, most failures first.
-    pub async fn failing_often(&self, limit: u32) -> Result<Vec<ListedTask>> {
+    pub async fn failing_often(
+        &self,
+        project: Option<ProjectId>,
+        limit: u32,
+    ) -> Result<Vec<ListedTask>> {
         let rows = rows!(
-            "live AND failures >= 3 ORDER BY failures DESC, id DESC LIMIT $1",
+            "live AND failures >= 3 AND ($2::uuid IS NULL OR project = $2)
+             ORDER BY failures DESC, id DESC LIMIT $1",
             i64::from(limit),
+            project.map(|project| project.0),
         )
         .fetch_all(&self.lists)
         .await?;

@@ -41,7 +41,7 @@ impl Store {
         let row = sqlx::query!(
             "SELECT
                 project, title, description, type, priority, acceptance_criteria, labels,
-                depends_on, suggested_agent, issue_url, metadata
+                depends_on, suggested_agent, issue_url, issue_number, metadata
              FROM tasks WHERE id = $1",
             id.0
         )
@@ -61,6 +61,7 @@ impl Store {
             depends_on: row.depends_on.into_iter().map(TaskId).collect(),
             suggested_agent: row.suggested_agent,
             issue_url: row.issue_url,
+            issue_number: row.issue_number.map(i64::unsigned_abs),
             metadata: read("metadata", row.metadata).map_err(whose)?,
         })
     }

@@ -25,6 +25,8 @@ pub struct ProjectConfig {
     gates: String,
     engines: Vec<String>,
     agent_settings: String,
+    /// Names of further agents with the same program and script.
+    more_agents: Vec<String>,
     more: String,
 }
 
@@ -65,6 +67,7 @@ impl ProjectConfig {
             gates: GATES.to_owned(),
             engines: vec!["sandbox: off".to_owned()],
             agent_settings: String::new(),
+            more_agents: Vec::new(),
             more: String::new(),
         })
     }
@@ -78,6 +81,7 @@ impl ProjectConfig {
             gates: GATES.to_owned(),
             engines: Vec::new(),
             agent_settings: String::new(),
+            more_agents: Vec::new(),
             more: String::new(),
         }
     }
@@ -110,6 +114,13 @@ impl ProjectConfig {
         self
     }
 
+    /// Adds another scripted agent, which no tier names.
+    #[must_use]
+    pub fn another_agent(mut self, name: &str) -> Self {
+        self.more_agents.push(name.to_owned());
+        self
+    }
+
     /// Appends text: more gates, or other sections.
     #[must_use]
     pub fn more(mut self, text: &str) -> Self {
@@ -126,8 +137,11 @@ impl fmt::Display for ProjectConfig {
         }
         match &self.agent {
             AgentSection::Scripted { command, script } => {
-                writeln!(f, "agents:\n  {AGENT}:\n    command: {command}")?;
-                writeln!(f, "    env:\n      {SCRIPT_VARIABLE}: {}", script.display())?;
+                writeln!(f, "agents:")?;
+                for name in self.more_agents.iter().map(String::as_str).chain([AGENT]) {
+                    writeln!(f, "  {name}:\n    command: {command}")?;
+                    writeln!(f, "    env:\n      {SCRIPT_VARIABLE}: {}", script.display())?;
+                }
             }
             AgentSection::Upstream(agent, upstream) => {
                 writeln!(f, "agents:\n  {agent}:\n    upstream: {upstream}")?;

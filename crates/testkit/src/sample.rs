@@ -40,7 +40,7 @@ pub fn sample_plan(files: usize) -> Plan {
         approach: "Add the name to the list.".to_owned(),
         file_changes: (0..files).map(change).collect(),
         testing_strategy: "The check counts the greetings.".to_owned(),
-        signals: Signals::default(),
+        signals: Signals::default().into(),
         estimated_tokens: None,
         estimated_cost_usd: None,
         risks: Vec::new(),
@@ -50,6 +50,7 @@ pub fn sample_plan(files: usize) -> Plan {
         assumptions: Vec::new(),
         questions: Vec::new(),
         verification: vec![PlannedTest { criterion: "C1".to_owned(), test: "check.sh".to_owned() }],
+        estimated_signals: Vec::new(),
     }
 }
 
@@ -92,6 +93,7 @@ pub fn sample_task(id: TaskId, project: ProjectId) -> Task {
         depends_on: Vec::new(),
         suggested_agent: None,
         issue_url: None,
+        issue_number: None,
         metadata: BTreeMap::new(),
     }
 }

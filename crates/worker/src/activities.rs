@@ -10,6 +10,7 @@ mod council;
 mod deliver;
 mod implement;
 mod learn;
+mod lost_attempts;
 mod plan;
 mod prepare;
 mod registration;
@@ -30,6 +31,7 @@ use tokio_util::sync::CancellationToken;
 use crate::config::WorkerConfig;
 use crate::error::Error;
 use crate::job_context::{JobContext, WorkflowCallbacks};
+use crate::pipeline::PipelineActivities;
 use crate::results::Results;
 use crate::services::Services;
 use crate::step_writer::StepWriter;
@@ -53,6 +55,11 @@ impl Activities {
         let services = Services::open(config, store, records).await?;
         let steps = StepWriter::new(services.store.clone(), services.repositories.clone());
         Ok(Self { services, steps, results })
+    }
+
+    /// Returns the activities of pipelines, which share the services of this worker.
+    pub fn pipelines(&self) -> PipelineActivities {
+        PipelineActivities::new(self.services.clone())
     }
 
     /// Runs a job: saves pending steps, does the work, and stores the result before returning it.
@@ -127,7 +134,7 @@ async fn dispatch(services: &Services, ctx: &JobContext) -> Result<JobResult, Er
             plan::plan(services, ctx, *version, from.as_ref(), note.as_ref()).await
         }
         Job::Check { plan } => check::check(services, ctx, plan).await,
-        Job::Implement(spec) => implement::implement(services, ctx, spec).await,
+        Job::Implement(spec) => Box::pin(implement::implement(services, ctx, spec)).await,
         Job::Test { commit, risk } => test::test(services, ctx, *commit, *risk).await,
         Job::Review { commit, unconfirmed } => {
             review::review(services, ctx, *commit, unconfirmed.as_ref()).await

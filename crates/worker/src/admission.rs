@@ -7,6 +7,7 @@
 use std::time::Duration;
 
 use chrono::TimeDelta;
+use tamma_core::run_queue::WaitingRun;
 use tamma_core::task_loop::Timestamp;
 use tamma_store::{Lease, Store};
 use tokio_util::sync::CancellationToken;
@@ -57,20 +58,26 @@ pub(crate) async fn admit_run(
     if let Some(limit) = limits.per_provider.get(provider) {
         leases.push(((Lease::Provider, provider), u32::from(limit.get())));
     }
-    // Each attempt has a unique run ID.
+    // Each attempt has a unique run ID. The wait counts from the task's last change of state, so a
+    // restart does not lose the place.
     let holder = ctx.run_id().to_string();
+    let (priority, since) = (ctx.task.priority, ctx.task_loop.since);
+    let run = WaitingRun { holder: holder.clone(), priority, since };
     let mut pause = RETRY_DELAYS.0;
     loop {
         if let Some(until) = store.blocked_until(provider, now()).await? {
             release_leases(store, &leases, &holder).await?;
             return Ok(Admission::ProviderBlocked { until });
         }
-        if acquire_leases(store, &leases, &holder).await? {
+        if acquire_leases(store, &leases, &run).await? {
             break;
         }
         tokio::select! {
             () = tokio::time::sleep(pause) => pause = (pause * 2).min(RETRY_DELAYS.1),
-            () = ctx.stop.cancelled() => return Err(Error::Stopped),
+            () = ctx.stop.cancelled() => {
+                release_leases(store, &leases, &holder).await?;
+                return Err(Error::Stopped);
+            }
         }
     }
     if leases.is_empty() {
@@ -81,16 +88,19 @@ pub(crate) async fn admit_run(
     Ok(Admission::Granted(RunLease { lease: Some((store.clone(), holder, over)) }))
 }
 
-/// Acquires all leases or none, so that no run blocks others while it waits.
+/// Acquires all leases or none, so that no run blocks others while it waits. It waits in the queue
+/// of the first resource that has no free slot, and only there.
 async fn acquire_leases(
     store: &Store,
     leases: &[((Lease, &str), u32)],
-    holder: &str,
+    run: &WaitingRun,
 ) -> Result<bool, Error> {
-    for (key, limit) in leases {
+    for (index, (key, limit)) in leases.iter().enumerate() {
         let at = now();
-        if !store.acquire_lease(*key, holder, *limit, (at, lease_expiry(at))).await? {
-            release_leases(store, leases, holder).await?;
+        if !store.acquire_lease(*key, run, *limit, (at, lease_expiry(at))).await? {
+            for (key, _) in &leases[..index] {
+                store.release_lease(*key, &run.holder).await?;
+            }
             return Ok(false);
         }
     }

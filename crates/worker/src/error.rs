@@ -50,6 +50,14 @@ pub enum Error {
         /// Cause.
         source: std::io::Error,
     },
+    /// File of a story could not be read or written.
+    #[error("cannot write `{}`: {reason}", path.display())]
+    StoryFile {
+        /// Path of the file.
+        path: PathBuf,
+        /// Cause.
+        reason: String,
+    },
     /// Setup of a checkout failed.
     #[error(transparent)]
     Setup(#[from] crate::failed_setup::FailedSetup),
@@ -62,6 +70,9 @@ pub enum Error {
     /// Temporal request failed.
     #[error("Temporal request failed: {0}")]
     Temporal(String),
+    /// Job ended its worker too often, so no other worker tries it.
+    #[error("{0} workers ended while they ran this job; it may need too much memory")]
+    LostWorkers(u32),
     /// Job was stopped as requested.
     #[error("job stopped")]
     Stopped,
@@ -75,9 +86,12 @@ impl Error {
     fn is_final(&self) -> bool {
         match self {
             Self::Store(error) => !error.is_retryable(),
-            Self::Repository(mirror::Error::Unknown { .. })
+            Self::Repository(error) if error.is_caused_by_change() => true,
+            Self::Repository(mirror::Error::Unknown { .. } | mirror::Error::Address(_))
+            | Self::Git(git::Error::TooMuchOutput { .. })
             | Self::Process(process::Error::Superseded { .. })
             | Self::Configuration(_)
+            | Self::LostWorkers(_)
             | Self::Internal(_) => true,
             _ => false,
         }

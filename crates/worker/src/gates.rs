@@ -100,7 +100,7 @@ impl<'a> GateRunner<'a> {
     ) -> Result<Self, Error> {
         let sandbox = sandbox::choose(project.rules.engines.sandbox)
             .map_err(|error| Error::Configuration(error.to_string()))?;
-        let seconds = ctx.rules.scrum_master.task_loop.timeouts.quality_gates;
+        let seconds = ctx.rules.scrum_master.task_loop.quality_gates_seconds();
         let until = Instant::now() + Duration::from_secs(u64::from(seconds));
         let mut gates = gates;
         gates.sort_by_key(|(name, rules)| (gate_stage(rules), *name));

@@ -15,6 +15,7 @@ mod gates;
 mod job_context;
 mod knowledge_context;
 mod live_questions;
+mod pipeline;
 mod project_context;
 mod prompts;
 mod repositories;
@@ -24,6 +25,7 @@ mod run_recorder;
 mod runs;
 mod services;
 mod setup;
+mod slot_queue;
 mod step_writer;
 mod task_text;
 pub mod toolchains;
@@ -32,6 +34,7 @@ mod unsaved_results;
 use std::time::Duration;
 
 use tamma_engine::process::ProcessRecords;
+use tamma_flow::pipeline::PipelineWorkflow;
 use tamma_flow::{AGENT_TASK_QUEUE, TASK_QUEUE, TaskWorkflow};
 use tamma_store::Store;
 use temporalio_client::Client;
@@ -46,6 +49,7 @@ pub use error::Error;
 pub use failed_setup::FailedSetup;
 pub use fault_injection::FaultInjection;
 pub use job_context::{AnnounceStart, OpenQuestionUpdate, WorkflowCallbacks};
+pub use pipeline::PipelineActivities;
 pub use prompts::{PromptProblem, check_prompt};
 pub use run_recorder::{PromptRecord, Redact, RunEnding, RunFacts, RunRecorder};
 /// Launcher inside a sandbox, for the program that runs it.
@@ -99,7 +103,10 @@ pub async fn run(
         let options = WorkerOptions::new(TASK_QUEUE)
             .register_workflow::<TaskWorkflow>()
             .map_err(temporal_error)?
+            .register_workflow::<PipelineWorkflow>()
+            .map_err(temporal_error)?
             .register_activities(activities.clone())
+            .register_activities(activities.pipelines())
             .max_cached_workflows(cached)
             .sticky_queue_schedule_to_start_timeout(Duration::from_secs(2))
             .max_heartbeat_throttle_interval(Duration::from_secs(1))
@@ -117,6 +124,7 @@ pub async fn run(
             .build();
         let options = WorkerOptions::new(AGENT_TASK_QUEUE)
             .register_activities(activities.clone())
+            .register_activities(activities.pipelines())
             .tuner(slots)
             .max_heartbeat_throttle_interval(Duration::from_secs(1))
             .graceful_shutdown_period(SHUTDOWN_GRACE)

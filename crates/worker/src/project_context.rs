@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use tamma_core::repository_address::RepositoryAddress;
 use tamma_core::rules::{self, Rules};
 use tamma_engine::git::Git;
-use tamma_engine::mirror::{KnownCommits, Mirror};
+use tamma_engine::mirror::{self, KnownCommits, Mirror};
 use tamma_engine::sparse::SparseFolders;
 use tamma_store::RegisteredProject;
 
@@ -54,7 +55,8 @@ impl ProjectContext {
     ) -> Result<Mirror, Error> {
         let RegisteredProject { id, repository, .. } = &self.project;
         let sparse = SparseFolders::new(&self.rules.checkout.sparse);
-        let mirror = Mirror::open_with_cache(git.clone(), data, *id, repository, known_commits);
+        let source: RepositoryAddress = repository.parse().map_err(mirror::Error::from)?;
+        let mirror = Mirror::open_with_cache(git.clone(), data, *id, &source, known_commits);
         Ok(mirror.await?.with_sparse(sparse))
     }
 }

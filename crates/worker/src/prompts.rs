@@ -35,6 +35,10 @@ pub(crate) enum Prompt {
     Advise,
     Conclude,
     Learn,
+    /// Phase of a pipeline.
+    Phase,
+    /// Split of a story into tasks.
+    Split,
 }
 
 impl Prompt {
@@ -49,6 +53,8 @@ impl Prompt {
             Self::Advise => include_str!("prompts/advise.md"),
             Self::Conclude => include_str!("prompts/conclude.md"),
             Self::Learn => include_str!("prompts/learn.md"),
+            Self::Phase => include_str!("prompts/phase.md"),
+            Self::Split => include_str!("prompts/split.md"),
         }
     }
 }

@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use tamma_core::failure::{FailureKind, JobFailure};
 use tamma_core::ids::{CommitId, ProjectId, TaskId};
+use tamma_core::repository_address::RepositoryAddress;
 use tamma_core::task_loop::{Outcome, State, TaskLoop};
 use tamma_engine::git::Git;
 use tamma_engine::mirror::{self, KnownCommits, Mirror};
 use tamma_engine::workspaces::{WorkspaceKind, Workspaces};
-use tamma_engine::worktree::{self, Worktree};
+use tamma_engine::worktree::{self, Author, Worktree};
 use tamma_flow::activities::JobResult;
 use tamma_store::Store;
 
@@ -44,7 +45,8 @@ impl Repositories {
     pub(crate) async fn newest_base(&self, ctx: &JobContext) -> Result<CommitId, Error> {
         let project = self.store.project(ctx.project()).await?;
         let branch = ctx.rules.delivery.base.as_deref();
-        Ok(mirror::newest_commit(&self.git, &project.repository, branch).await?)
+        let source: RepositoryAddress = project.repository.parse().map_err(mirror::Error::from)?;
+        Ok(mirror::newest_commit(&self.git, &source, branch).await?)
     }
 
     /// Opens the mirror of a project's repository.
@@ -78,7 +80,13 @@ impl Repositories {
         listed.sort_by_key(|it| it.changed);
         for it in listed.iter().filter(|it| it.kind != WorkspaceKind::Mirror) {
             let Some(task) = it.task else { continue };
-            let Ok(task_loop) = self.store.task(task).await?.task_loop else { continue };
+            let task_loop = match self.store.task(task).await {
+                Ok(stored) => stored.task_loop,
+                // The worktree of a story stays until its branch is merged.
+                Err(tamma_store::Error::NotFound { .. }) => continue,
+                Err(error) => return Err(error.into()),
+            };
+            let Ok(task_loop) = task_loop else { continue };
             if !task_loop.state.is_terminal() {
                 continue;
             }
@@ -155,4 +163,9 @@ impl Repositories {
         }
         Ok(())
     }
+}
+
+/// Returns the author of commits.
+pub(crate) fn author() -> Author {
+    Author { name: "Tamma".to_owned(), email: "tamma@localhost".to_owned() }
 }

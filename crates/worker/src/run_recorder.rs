@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use chrono::TimeDelta;
 use futures::future::{BoxFuture, FutureExt as _, OptionFuture};
 use tamma_core::cost::Usage;
 use tamma_core::ids::Digest;
@@ -73,6 +74,8 @@ pub struct RunFacts {
     pub prompt: Option<PromptRecord>,
     /// Description of content that the checkout lacks.
     pub missing_content: Option<String>,
+    /// Interval of progress lines. Only implementation runs have them.
+    pub progress_interval: Duration,
 }
 
 /// Identity of a run's prompt.
@@ -169,6 +172,10 @@ impl RunRecorder {
         }
         if let Some(missing) = facts.missing_content {
             line_builder.observe(at, Observation::Note(missing));
+        }
+        if facts.mode == RunMode::Implement {
+            let interval = TimeDelta::from_std(facts.progress_interval).unwrap_or(TimeDelta::MAX);
+            line_builder.report_progress(at, interval);
         }
         let recorder_task = RecorderTask {
             store: store.clone(),

@@ -1,5 +1,6 @@
 //! Agent run of one job: its inputs and its result.
 
+mod message_log;
 mod sessions;
 mod working_folder;
 
@@ -13,6 +14,7 @@ use tamma_core::ids::Name;
 use tamma_core::plan::criterion_id;
 use tamma_core::prices;
 use tamma_core::rules::{AgentRules, CouncilMember, Effort, Rules};
+use tamma_core::run_queue::WaitingRun;
 use tamma_core::task_loop::{Outcome, Timestamp};
 use tamma_core::tier::Tier;
 use tamma_engine::agent::{CodingAgent, ModelAccess, RunEnd, RunMode, RunReport, RunRequest};
@@ -28,7 +30,6 @@ use tamma_engine::submission::SubmissionFacts;
 use tamma_engine::worktree::Worktree;
 use tamma_flow::activities::JobResult;
 use tamma_store::{RunRecord, Store};
-use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio_util::sync::CancellationToken;
 
 use crate::admission::{Admission, admit_run};
@@ -46,9 +47,11 @@ use crate::prompts::RenderedPrompt;
 use crate::retry::retry_until_stopped;
 use crate::run_recorder::{PromptRecord, RunEnding, RunFacts, RunRecorder};
 use crate::setup::{CommitToSetUp, set_up_checkout};
+use crate::slot_queue::{SlotQueue, UsedSlot};
 use crate::task_text::{RunLimits, task_text};
 use crate::toolchains;
 
+use self::message_log::MessageLog;
 pub(crate) use self::working_folder::WorkingFolder;
 
 /// Longest quota pause that an agent waits out by itself. After a longer one, the task gives up its
@@ -95,7 +98,7 @@ pub(crate) struct UncommittedAssignment {
 
 /// Agent for a run, and its home directory.
 pub(crate) struct AgentSlot {
-    /// Tier, or a council member with its own agent and model.
+    /// Tier, or a council member or suggested agent with its own agent and model.
     pub(crate) member: CouncilMember,
     /// Name of a separate home directory; `None` for the agent's home in this task.
     pub(crate) home: Option<String>,
@@ -119,13 +122,15 @@ pub(crate) struct AgentRun {
     /// Permissions that a person would grant with a yes, if the run ended with such a question.
     approval_subjects: Vec<String>,
     provider: Name,
+    /// Messages of the agent, without secrets.
+    pub(crate) messages: String,
 }
 
 impl AgentRun {
     /// Returns a run that never started.
     fn not_started(end: RunEnd, provider: Name) -> Self {
         let report = RunReport::not_started(end);
-        Self { report, approval_subjects: Vec::new(), provider }
+        Self { report, approval_subjects: Vec::new(), provider, messages: String::new() }
     }
 
     /// Converts a run that did not finish to a job result.
@@ -150,15 +155,15 @@ impl AgentRun {
     }
 }
 
-/// Returns the agent of a council seat or tier, with its name.
+/// Returns the agent of a run with its name: a tier's, a council seat's or a suggested one.
 pub(crate) fn agent_for<'a>(
     project: &'a ProjectContext,
     member: &CouncilMember,
 ) -> Result<(Name, &'a AgentRules), Error> {
     let missing = || {
-        let agent = member.agent.as_ref().unwrap_or(&project.rules.tiers.get(member.tier).agent);
         let tier = member.tier;
-        Error::Configuration(format!("agent `{agent}` of tier `{tier}` is not defined"))
+        let agent = member.agent.as_ref().unwrap_or(&project.rules.tiers.get(tier).agent);
+        Error::Configuration(format!("agent `{agent}` for tier `{tier}` is not configured"))
     };
     let (name, agent) = project.rules.member_agent(member).ok_or_else(missing)?;
     Ok((name.parse().map_err(|_| missing())?, agent))
@@ -174,7 +179,7 @@ pub(crate) struct AgentRunner {
     /// Proxy through which agents reach models and agent tools.
     gateway: Gateway,
     /// Limit on read-only agents, which the agent task queue does not count.
-    read_only_slots: Arc<Semaphore>,
+    read_only_slots: SlotQueue,
 }
 
 impl AgentRunner {
@@ -186,19 +191,19 @@ impl AgentRunner {
         processes: ProcessRecords,
     ) -> Result<Self, Error> {
         let gateway = Gateway::open(Some(&config.data_dir.join(GATEWAY_SOCKET))).await?;
-        let read_only_slots = Arc::new(Semaphore::new(config.slots.max(1)));
+        let read_only_slots = SlotQueue::new(config.slots);
         Ok(Self { config, store, knowledge, processes, gateway, read_only_slots })
     }
 
-    /// Waits for a free slot for an agent with read-only access.
+    /// Waits for a free slot for an agent with read-only access, in the order of priority.
     pub(crate) async fn read_only_slot(
         &self,
+        ctx: &JobContext,
         stop: &CancellationToken,
-    ) -> Result<SemaphorePermit<'_>, Error> {
-        tokio::select! {
-            slot = self.read_only_slots.acquire() => slot.map_err(|_| Error::Stopped),
-            () = stop.cancelled() => Err(Error::Stopped),
-        }
+    ) -> Result<UsedSlot, Error> {
+        let (priority, since) = (ctx.task.priority, ctx.task_loop.since);
+        let run = WaitingRun { holder: ctx.run_id().to_string(), priority, since };
+        self.read_only_slots.acquire(run, stop).await
     }
 
     /// Runs an agent that plans or judges, once a slot for such agents is free.
@@ -212,8 +217,8 @@ impl AgentRunner {
         assignment: UncommittedAssignment,
     ) -> Result<AgentRun, Error> {
         let UncommittedAssignment { slot, mode, prompt, brief } = assignment;
-        let _slot = self.read_only_slot(&ctx.stop).await?;
-        let seconds = project.rules.scrum_master.task_loop.timeouts.requirements;
+        let _slot = self.read_only_slot(ctx, &ctx.stop).await?;
+        let seconds = read_only_timeout(&project.rules, mode);
         let task_loop = &ctx.task_loop;
         let limit = budget::task_limit(task_loop.risk_level(), &task_loop.granted, &ctx.rules);
         let allowance = budget::remaining(&task_loop.spend, &limit);
@@ -389,8 +394,11 @@ impl AgentRunner {
         };
         let attached = sandbox.git.clone().filter(|_| !kind.replaces_files());
         let before = self.last_unfinished_run(ctx, mode).await?;
-        let left =
-            if before.is_some() && mode == RunMode::Implement { UNFINISHED_RUN_NOTE } else { "" };
+        let left = if before.is_some() && !mode.is_read_only() && mode != RunMode::Validate {
+            UNFINISHED_RUN_NOTE
+        } else {
+            ""
+        };
         let same = |run: &RunRecord| run.agent == name.as_str() && home.exists();
         let answers_text = answered_questions::format_answers(&answers);
         let (last, continuation) = match (before, continuation) {
@@ -478,12 +486,16 @@ impl AgentRunner {
             worker: self.config.name.clone(),
             prompt: Some(recorded),
             missing_content: missing.summary(),
+            progress_interval: Duration::from_millis(
+                ctx.rules.scrum_master.task_loop.progress_update_interval_ms,
+            ),
         };
         let redactor = Redactor::new(secrets);
         let redact = {
             let redactor = redactor.clone();
             Arc::new(move |text: &str| redactor.redact(text).into_owned())
         };
+        let redact_messages = redact.clone();
         let recorder = RunRecorder::start(
             &self.store,
             &self.config.objects,
@@ -492,7 +504,8 @@ impl AgentRunner {
             redact,
         )
         .await?;
-        let observer = recorder.observer();
+        let messages = MessageLog::default();
+        let observer = messages.observe(recorder.observer());
         let behind = request.access.as_ref().is_some_and(|access| access.upstream.is_some());
         let agent = self.agent(rules, behind, &setup_home);
         if let Some(git) = &attached {
@@ -522,7 +535,8 @@ impl AgentRunner {
             }
             _ => Vec::new(),
         };
-        Ok(AgentRun { report, approval_subjects, provider })
+        let messages = redact_messages(&messages.text());
+        Ok(AgentRun { report, approval_subjects, provider, messages })
     }
 
     /// Converts an unfinished run to a job result: a question for a person, or a failure.
@@ -683,12 +697,23 @@ impl AgentRunner {
     }
 }
 
+/// Returns the time limit of a read-only run, in seconds.
+fn read_only_timeout(rules: &Rules, mode: RunMode) -> u32 {
+    let limits = &rules.scrum_master.task_loop;
+    match mode {
+        RunMode::Plan | RunMode::Split => limits.planning_seconds(),
+        RunMode::Advise | RunMode::Conclude => limits.council_seconds(),
+        RunMode::Validate | RunMode::Learn => limits.requirements_seconds(),
+        RunMode::Implement | RunMode::Phase => limits.implementation_seconds(),
+    }
+}
+
 /// Returns the reasoning effort of a run: that of its role, or that of its tier.
 fn effort(rules: &Rules, mode: RunMode, tier: Tier) -> Option<Effort> {
     let roles = &rules.roles.effort;
     let role = match mode {
-        RunMode::Plan => roles.planner,
-        RunMode::Implement => None,
+        RunMode::Plan | RunMode::Split => roles.planner,
+        RunMode::Implement | RunMode::Phase => None,
         RunMode::Validate => roles.validator,
         RunMode::Advise | RunMode::Conclude => roles.council,
         RunMode::Learn => roles.learning,
@@ -714,6 +739,15 @@ fn is_reached(bound: &BudgetLimit) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn planner_council_and_validator_have_their_own_time_limits() {
+        let mut rules = Rules::default();
+        let timeouts = &mut rules.scrum_master.task_loop.timeouts;
+        (timeouts.requirements, timeouts.planning, timeouts.council) = (60, 900, 600);
+        let modes = [RunMode::Validate, RunMode::Plan, RunMode::Advise, RunMode::Conclude];
+        assert_eq!(modes.map(|mode| read_only_timeout(&rules, mode)), [60, 900, 600, 600]);
+    }
 
     #[test]
     fn effort_of_a_role_overrides_that_of_its_tier() {

@@ -170,6 +170,7 @@ mod tests {
             depends_on: Vec::new(),
             suggested_agent: None,
             issue_url: None,
+            issue_number: None,
             metadata: BTreeMap::new(),
         };
         let plan = Plan {
@@ -177,7 +178,8 @@ mod tests {
             approach: String::new(),
             file_changes: Vec::new(),
             testing_strategy: String::new(),
-            signals: Signals::default(),
+            signals: Signals::default().into(),
+            estimated_signals: Vec::new(),
             estimated_tokens: None,
             estimated_cost_usd: None,
             risks: Vec::new(),

@@ -23,10 +23,14 @@ mod fault_injection;
 mod gates;
 #[path = "../../core/tests/support/imports.rs"]
 mod imports;
+#[path = "it/large_changes.rs"]
+mod large_changes;
 #[path = "it/modules.rs"]
 mod modules;
 #[path = "it/people.rs"]
 mod people;
+#[path = "it/pipelines.rs"]
+mod pipelines;
 #[path = "it/questions.rs"]
 mod questions;
 #[path = "it/results.rs"]

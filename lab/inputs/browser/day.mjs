@@ -213,7 +213,7 @@ try {
     task, plan: `${task}/plan`, change: `${task}/change`, review: `${task}/review`, log: `${task}/log`, events: `${task}/events`,
     question: other, "found-nothing": "/?text=nothing+like+it",
     knowledge: "/knowledge?status=approved", entry, "knowledge-new": "/knowledge/new",
-    figures: "/figures", engines: "/engines", projects: "/projects", chat: "/chat", error: "/nothing-here",
+    figures: "/figures", engines: "/engines", pipelines: "/pipelines", projects: "/projects", chat: "/chat", error: "/nothing-here",
   });
   await decideWithoutJavaScript(other);
 } catch (error) {

@@ -9,6 +9,7 @@ use anyhow::{Context as _, Result, ensure};
 use tamma_core::budget::SpendLimit;
 use tamma_core::cost::Tokens;
 use tamma_core::ids::{CommitId, ProjectId, TaskId};
+use tamma_core::repository_address::RepositoryAddress;
 use tamma_core::rules::{AgentPermissions, AgentRules};
 use tamma_core::task_loop::Timestamp;
 use tamma_engine::agent::{
@@ -235,7 +236,7 @@ impl AgentFixture {
             self.repository.commit("files")?;
         }
         let base: CommitId = self.repository.git(&["rev-parse", "HEAD"])?.parse()?;
-        let source = self.tree().display().to_string();
+        let source: RepositoryAddress = self.tree().display().to_string().parse()?;
         let data = self.folder.path().join("data");
         let mirror = Mirror::open(Git::find("git").await?, &data, PROJECT, &source).await?;
         Ok((Worktree::open(&mirror, TASK, base).await?, base))

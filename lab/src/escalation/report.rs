@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use tamma_core::report::{self, CostSummary, ReportSources, RunSummary, TaskReport};
 use tamma_core::task_loop::State;
 use tamma_store::{RunEnd, Store};
@@ -83,12 +83,15 @@ async fn build_report(
         job_number: run.number.job_number,
         mode: run.mode,
         agent: run.agent,
+        model: run.model,
         finished: run.end == Some(RunEnd::Finished),
         tier: run.tier,
         usage: run.usage,
         claims: None,
     };
     let runs: Vec<_> = store.runs(outcome.task).await?.into_iter().map(summary).collect();
+    let pin = outcome.task_loop.pin.context("the task was not prepared")?;
+    let rules = store.rules(pin.policy).await?;
     Ok(report::build(&ReportSources {
         task: outcome.task,
         title: case.title(),
@@ -98,6 +101,8 @@ async fn build_report(
         checks: &checks,
         runs: &runs,
         texts: &texts,
+        max_iterations: outcome.task_loop.max_iterations(&rules),
+        lessons: &[],
     }))
 }
 

@@ -227,7 +227,8 @@ impl ReviewRunner {
                 }
                 Box::pin(async { Ok(()) })
             });
-            let request = JobRequest { job_number, job, pending: pending.clone() };
+            let request =
+                JobRequest { job_number, job, earlier_attempts: 0, pending: pending.clone() };
             let stop = CancellationToken::new();
             let start = Instant::now();
             let result = self.activities.run_job(request, 1, stop, announce).await?;

@@ -18,6 +18,8 @@ pub(crate) struct AttemptResult<'a> {
     pub(crate) fixture: &'a EscapeFixture,
     pub(crate) report: RunReport,
     pub(crate) violations: Vec<PermissionViolation>,
+    /// Patch that validators and people see.
+    pub(crate) patch: String,
 }
 
 type StepsFn = Box<dyn Fn(&EscapeFixture) -> Vec<AgentStep>>;
@@ -115,27 +117,30 @@ impl Attempt {
             fixture.run(&Script::new(steps), self.mode, &cancel).await?
         };
         let is_unprotected = self.needs_git && fixture.kind == SandboxKind::Off;
-        let violations = if is_unprotected {
-            unprotected_git(fixture);
-            Vec::new()
+        let (violations, patch) = if is_unprotected {
+            (Vec::new(), unprotected_git(fixture))
         } else {
             // An unreadable repository is detected and is not an escape.
             fixture.commit_and_check().await.unwrap_or_default()
         };
-        Ok((self.escaped)(&AttemptResult { fixture, report, violations }))
+        Ok((self.escaped)(&AttemptResult { fixture, report, violations, patch }))
     }
 }
 
-/// Uses git in the worktree without the worker's protection.
-fn unprotected_git(fixture: &EscapeFixture) {
+/// Uses git in the worktree without the worker's protection. Returns the patch.
+fn unprotected_git(fixture: &EscapeFixture) -> String {
     let tree = fixture.tree.path().display().to_string();
+    let mut patch = String::new();
     for call in [
         &["-C", &tree, "status"][..],
         &["-C", &tree, "add", "--all"],
         &["-C", &tree, "-c", "user.name=x", "-c", "user.email=x@x", "commit", "-qm", "x"],
-        &["-C", &tree, "diff", "HEAD~1"],
         &["-C", &format!("{tree}/nested"), "status"],
+        &["-C", &format!("{tree}/nested"), "log", "-p"],
+        &["-C", &format!("{tree}/bare"), "status"],
+        &["-C", &tree, "diff", "HEAD~1"],
     ] {
-        let _ = Repository::git(&fixture.project, call);
+        patch = Repository::git(&fixture.project, call).unwrap_or_default();
     }
+    patch
 }

@@ -12,6 +12,7 @@ use anyhow::{Context as _, Result};
 use tamma_core::budget::SpendLimit;
 use tamma_core::ids::{CommitId, ProjectId, TaskId};
 use tamma_core::plan::FileAction;
+use tamma_core::repository_address::RepositoryAddress;
 use tamma_core::rules::{AgentPermissions, PermissionLists};
 use tamma_core::task_loop::Timestamp;
 use tamma_engine::agent::{
@@ -79,7 +80,7 @@ impl EscapeFixture {
         add_hostile_content(&project, &root)?;
         let base: CommitId = project.commit("a hostile repository")?.parse()?;
         let id = ProjectId("0192a000-0000-7000-8000-000000000002".parse()?);
-        let source = project.path().display().to_string();
+        let source: RepositoryAddress = project.path().display().to_string().parse()?;
         let mirror = Mirror::open(Git::find("git").await?, &at("data"), id, &source).await?;
         let tree = Worktree::open(&mirror, task()?, base).await?;
         let git = tree.private_git(&at("data/homes/git"), true).await?;
@@ -223,14 +224,15 @@ impl EscapeFixture {
         }
     }
 
-    /// Checks the diff and commits, like the worker does after a run.
-    pub(crate) async fn commit_and_check(&self) -> Result<Vec<PermissionViolation>> {
+    /// Checks the diff and commits, like the worker does after a run. Returns the patch that people
+    /// see with the violations.
+    pub(crate) async fn commit_and_check(&self) -> Result<(Vec<PermissionViolation>, String)> {
         let touched: BTreeMap<String, FileAction> = self.tree.diff_stat(self.base).await?;
         let author = Author { name: "Ann".to_owned(), email: "ann@example.org".to_owned() };
         let commit = self.tree.commit_all(7, "the work", &author).await?;
-        self.tree.diff(self.base, commit).await?;
+        let patch = self.tree.diff(self.base, commit).await?.text;
         self.tree.checkpoint().await?;
-        Ok(self.permission_rules.check_diff(&touched))
+        Ok((self.permission_rules.check_diff(&touched), patch))
     }
 
     /// Returns `true` if a listener got a connection. No wait is needed: connections are queued.
@@ -244,6 +246,10 @@ fn add_hostile_content(project: &Repository, root: &Path) -> Result<()> {
     project.write("tamma.yaml", RULES)?;
     project.write("src/main.txt", "main\n")?;
     project.write("deploy/keys.txt", "keys\n")?;
+    // An empty folder stands for a submodule that is not checked out.
+    std::fs::create_dir(project.path().join("sub"))?;
+    let commit = project.git(&["rev-parse", "HEAD"])?;
+    project.git(&["update-index", "--add", "--cacheinfo", &format!("160000,{commit},sub")])?;
     std::os::unix::fs::symlink(root, project.path().join("out"))?;
     std::os::unix::fs::symlink(root.join("loot"), project.path().join("notes.txt"))?;
     Ok(())

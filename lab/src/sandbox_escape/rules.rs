@@ -177,7 +177,10 @@ fn texts() -> Vec<Attempt> {
                     "approach": "a",
                     "file_changes": [{ "path": "a", "action": "create", "description": CODES, "estimated_lines": 1 }],
                     "testing_strategy": "t",
-                    "signals": {},
+                    "signals": {
+                        "modules": 1, "novelty": "none", "tests": "none", "security": "none",
+                        "ambiguity": "none",
+                    },
                     "criteria": ["c"],
                     "verification": [{ "criterion": "C1", "test": "t" }],
                     "test_changes": [],

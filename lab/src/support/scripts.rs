@@ -119,7 +119,9 @@ pub(crate) fn plan_arguments(summary: &str, action: FileAction, files: &[&str]) 
         "approach": "Change only the named files.",
         "file_changes": files.iter().map(change).collect::<Vec<_>>(),
         "testing_strategy": "The gates cover it.",
-        "signals": { "modules": 1 },
+        "signals": {
+            "modules": 1, "novelty": "none", "tests": "none", "security": "none", "ambiguity": "none",
+        },
         "criteria": [CRITERION],
         "verification": [{ "criterion": "C1", "test": "the gates" }],
         "test_changes": [],

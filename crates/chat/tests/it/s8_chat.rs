@@ -170,3 +170,29 @@ fn chat_model_proposals_need_the_same_confirmation() {
     let proposal = Proposal::new(RequestedChange::Task { task: id(4), action: act }, &context());
     assert_eq!(proposal.confirm("the model says yes", &context()), Err(ConfirmError::NotConfirmed));
 }
+
+#[test]
+fn a_stored_conversation_continues_and_confirms_only_what_was_shown() {
+    let now = context();
+    let mut first = Conversation::default();
+    first.handle("pause #4", &now);
+    let shown = first.pending().expect("a proposal").command().to_string();
+    let text = serde_json::to_string(&first.save()).expect("JSON");
+    let restore = |now: &ChatContext| {
+        Conversation::restore(serde_json::from_str(&text).expect("a conversation"), now)
+    };
+    match restore(&now).handle("yes", &now) {
+        MessageOutcome::Confirmed(confirmed) => assert_eq!(confirmed.command().to_string(), shown),
+        other => panic!("{other:?}"),
+    }
+    // The task has changed since, so the confirmation does not count.
+    let mut later = now.clone();
+    later.tasks[3].paused = true;
+    let outcome = restore(&later).handle("yes", &later);
+    assert_eq!(outcome, MessageOutcome::Refused(ConfirmError::Changed));
+    // After another message, a plain yes does not count, stored or not.
+    let mut second = restore(&now);
+    second.handle("what needs my attention?", &now);
+    let mut third = Conversation::restore(second.save(), &now);
+    assert!(!matches!(third.handle("yes", &now), MessageOutcome::Confirmed(_)));
+}

@@ -5,7 +5,9 @@ use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
+use serde_json::Value;
 use tamma_core::cost::Usd;
+use tamma_core::plan::PlanAdjustment;
 use tamma_core::task_loop::{self, State};
 use tamma_server::dto::{
     BudgetGrant, LineComment, PlanVersion, TaskAction, TaskDetail, TaskStatus, short_id,
@@ -62,7 +64,7 @@ pub(crate) struct RejectArgs {
 pub(crate) struct ModifyArgs {
     #[command(flatten)]
     task: TaskArgs,
-    /// Changes you want
+    /// Changes you want; with --set, the reason
     text: String,
     /// Ask the planner for a new plan
     #[arg(long, conflicts_with = "change_task")]
@@ -70,6 +72,35 @@ pub(crate) struct ModifyArgs {
     /// Edit the request and replan
     #[arg(long)]
     change_task: bool,
+    /// Set a field of the plan, without a planner (repeatable); lists and numbers are JSON, such as
+    /// `estimated_tokens=5000`
+    #[arg(
+        long = "set",
+        value_name = "FIELD=VALUE",
+        value_parser = parse_adjustment,
+        conflicts_with_all = ["revise_plan", "change_task"]
+    )]
+    adjustments: Vec<PlanAdjustment>,
+    #[arg(
+        long,
+        value_name = "HASH",
+        requires = "adjustments",
+        help = "Hash of the plan you edit [default: the current plan]"
+    )]
+    plan: Option<String>,
+}
+
+/// Arguments of `tamma rate`.
+#[derive(Debug, Args)]
+pub(crate) struct RateArgs {
+    #[command(flatten)]
+    task: TaskArgs,
+    /// 1 (bad) to 5 (good)
+    #[arg(value_parser = clap::value_parser!(u8).range(1..=5))]
+    stars: u8,
+    /// Comment, recorded in the task history
+    #[arg(long, value_name = "TEXT")]
+    reason: Option<String>,
 }
 
 /// Arguments of `tamma cancel`.
@@ -114,6 +145,15 @@ pub(crate) struct ReplyArgs {
     text: String,
 }
 
+/// Arguments of `tamma council`.
+#[derive(Debug, Args)]
+pub(crate) struct CouncilArgs {
+    #[command(flatten)]
+    task: TaskArgs,
+    /// Question to the council
+    question: String,
+}
+
 /// Arguments of `tamma answer`.
 #[derive(Debug, Args)]
 pub(crate) struct AnswerArgs {
@@ -141,6 +181,22 @@ pub(crate) struct AnswerArgs {
     comments: Vec<LineComment>,
     #[command(flatten)]
     grant: GrantArgs,
+}
+
+/// Parses `FIELD=VALUE`. A value that is not JSON is text.
+fn parse_adjustment(text: &str) -> Result<PlanAdjustment, String> {
+    let (field, value) =
+        text.split_once('=').filter(|(field, _)| !field.trim().is_empty()).ok_or_else(|| {
+            format!("expected FIELD=VALUE, such as `approach=one table`, not `{text}`")
+        })?;
+    let new_value = match serde_json::from_str(value) {
+        Ok(value @ (Value::Array(_) | Value::Object(_) | Value::Number(_) | Value::Null)) => value,
+        // Quotes around a text are optional.
+        Ok(Value::String(text)) => Value::String(text),
+        Ok(Value::Bool(_)) | Err(_) => Value::String(value.to_owned()),
+    };
+    let (field, reason) = (field.trim().to_owned(), String::new());
+    Ok(PlanAdjustment { field, original_value: None, new_value, reason })
 }
 
 /// Parses `FILE:LINE:TEXT`.
@@ -175,6 +231,7 @@ enum AnswerChoice {
     Retry,
     RollBack,
     Skip,
+    Convene,
     Cancel,
     Abandon,
     Acknowledge,
@@ -236,8 +293,11 @@ fn outcome_message(id: Uuid, action: &TaskAction, status: &TaskStatus) -> String
         TaskAction::Continue { .. } => "continued",
         TaskAction::RollBack { .. } => "rolled back",
         TaskAction::Skip { .. } => "skipped",
+        TaskAction::Convene { .. } => "council convened",
         TaskAction::Abandon { .. } => "abandoned",
         TaskAction::Acknowledge {} => "marked as seen",
+        TaskAction::AdjustPlan { .. } => "plan edited",
+        TaskAction::Rate { .. } => "rated",
     };
     let (by, state) = (output::sanitize(&status.by), style::humanize(&status.state));
     let state = style::paint(&state, style::state_colour(status.state));
@@ -308,8 +368,14 @@ pub(super) fn reject(reject: &RejectArgs) -> Result<ExitCode> {
 
 /// Revises the plan, or changes the task. Without a choice, revises a plan that awaits approval.
 pub(super) fn modify(modify: &ModifyArgs) -> Result<ExitCode> {
-    let ModifyArgs { task, text, revise_plan, change_task } = modify;
+    let ModifyArgs { task, text, revise_plan, change_task, adjustments, plan } = modify;
     task.submit(async |_, detail| {
+        if !adjustments.is_empty() {
+            let plan =
+                plan.clone().map_or_else(|| current_plan(detail).map(|it| it.hash.clone()), Ok)?;
+            let (adjustments, reason) = (adjustments.clone(), text.clone());
+            return Ok(Some(TaskAction::AdjustPlan { plan, adjustments, reason }));
+        }
         let waits = detail.card.answers.contains(&task_loop::AnswerKind::RevisePlan);
         Ok(Some(if *revise_plan || (waits && !change_task && detail.plan.is_some()) {
             let plan = current_plan(detail)?.hash.clone();
@@ -318,6 +384,12 @@ pub(super) fn modify(modify: &ModifyArgs) -> Result<ExitCode> {
             TaskAction::Modify { note: text.clone() }
         }))
     })
+}
+
+/// Rates a closed task.
+pub(super) fn rate(rate: &RateArgs) -> Result<ExitCode> {
+    let (stars, reason) = (rate.stars, rate.reason.clone());
+    rate.task.submit(async |_, _| Ok(Some(TaskAction::Rate { stars, reason })))
 }
 
 /// Pauses a task.
@@ -346,6 +418,12 @@ pub(super) fn retry(retry: &RetryArgs) -> Result<ExitCode> {
 pub(super) fn reply(reply: &ReplyArgs) -> Result<ExitCode> {
     let text = reply.text.clone();
     reply.task.submit(async |_, _| Ok(Some(TaskAction::Reply { text })))
+}
+
+/// Convenes the council.
+pub(super) fn council(council: &CouncilArgs) -> Result<ExitCode> {
+    let question = council.question.clone();
+    council.task.submit(async |_, _| Ok(Some(TaskAction::Convene { question })))
 }
 
 /// Answers the open question of a task.
@@ -402,6 +480,7 @@ fn action_for_answer(answer: &AnswerArgs, detail: &TaskDetail) -> Result<TaskAct
             }
         },
         AnswerChoice::Skip => TaskAction::Skip { reason: reason()? },
+        AnswerChoice::Convene => TaskAction::Convene { question: reason()? },
         AnswerChoice::Cancel => TaskAction::Cancel { reason: reason()? },
         AnswerChoice::Abandon => TaskAction::Abandon { reason: reason()? },
         AnswerChoice::Acknowledge => TaskAction::Acknowledge {},
@@ -435,6 +514,22 @@ fn reviewed_commit(answer: &AnswerArgs, detail: &TaskDetail) -> Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_edit_has_a_field_and_a_value_in_json_or_text() {
+        use serde_json::json;
+        for (text, field, value) in [
+            ("approach=one table = fast", "approach", json!("one table = fast")),
+            (r#"risks=["slow"]"#, "risks", json!(["slow"])),
+            ("estimated_tokens=1000", "estimated_tokens", json!(1000)),
+            (r#"summary="5""#, "summary", json!("5")),
+        ] {
+            let edit = parse_adjustment(text).expect(text);
+            assert_eq!((edit.field.as_str(), edit.new_value), (field, value));
+        }
+        assert!(parse_adjustment("approach").is_err());
+        assert!(parse_adjustment("=x").is_err());
+    }
 
     #[test]
     fn a_line_comment_has_a_file_a_line_number_and_a_text() {

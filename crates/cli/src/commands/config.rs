@@ -15,10 +15,13 @@ use tamma_core::rules::{
     self, ConfigFault, ConfigProblem, ConfigProblems, LoadedRules, Setting, ValueOrigin,
 };
 use tamma_core::tier::Tier;
+use tamma_server::dto::{AppliedRules, short_id};
 
 use super::backend_args::PromptArgs;
+use super::task::add::current_project;
+use crate::client::{self, Client, ClientArgs, IdentityArgs};
 use crate::output::{self, DisplayedSetting};
-use crate::{data_folder, operator_file};
+use crate::{data_folder, operator_file, style};
 
 const NAME: &str = "tamma.yaml";
 
@@ -33,6 +36,11 @@ pub(super) enum Command {
     ///
     /// Marks values that are not defaults. Prints variables by name, because their values can be secrets.
     Show(ConfigArgs),
+    /// Apply the configuration to open tasks
+    ///
+    /// A task keeps the rules it started with. This gives the open tasks of the project the current ones.
+    /// What the old rules allowed is void: plans are checked and approved again, and runs stop.
+    Apply(ApplyArgs),
     /// Print the JSON schema of `tamma.yaml`, for editors
     Schema,
     /// Print the reference of `tamma.yaml` as Markdown
@@ -59,8 +67,57 @@ pub(super) struct CheckArgs {
     prompts: PromptArgs,
 }
 
+#[derive(Debug, Args)]
+pub(super) struct ApplyArgs {
+    #[arg(long, help = "Project name or ID [default: the project of this repository]")]
+    project: Option<String>,
+    #[command(flatten)]
+    identity: IdentityArgs,
+    #[command(flatten)]
+    target: ClientArgs,
+}
+
+/// Applies the rules on the server to open tasks.
+fn apply(arguments: &ApplyArgs) -> Result<ExitCode> {
+    client::block_on(&arguments.target, async {
+        let client = Client::new(&arguments.target)?;
+        let by = arguments.identity.resolve_name()?;
+        let project = match &arguments.project {
+            Some(project) => Some(project.clone()),
+            None => current_project(&client).await?,
+        };
+        let project = project.context("no project: name it with --project")?;
+        let path = format!("/projects/{project}/rules");
+        let applied: AppliedRules =
+            client.post(&path, &by, client::new_id(), &serde_json::json!({})).await?;
+        if arguments.target.json {
+            output::print_json(&applied)?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        let mut out = anstream::stdout().lock();
+        let policy = applied.policy.get(..12).unwrap_or(&applied.policy);
+        writeln!(out, "Rules {policy} of {}", output::sanitize(&applied.project))?;
+        if applied.tasks.is_empty() {
+            writeln!(out, "All open tasks have them already.")?;
+        }
+        for task in &applied.tasks {
+            let (id, title) = (short_id(task.task), output::sanitize(&task.title));
+            match &task.error {
+                None => {
+                    writeln!(out, "{id} {title}: now {}", style::humanize(&task.state))?;
+                }
+                Some(error) => {
+                    writeln!(out, "{id} {title}: unchanged, {}", output::sanitize(error))?;
+                }
+            }
+        }
+        Ok(ExitCode::SUCCESS)
+    })
+}
+
 pub(super) fn run(command: &Command) -> Result<ExitCode> {
     match command {
+        Command::Apply(arguments) => apply(arguments),
         Command::Check(arguments) => check(arguments),
         Command::Show(target) => show(target),
         Command::Schema => {
@@ -114,7 +171,8 @@ pub(super) fn load_nearest() -> Option<rules::Rules> {
 /// code patterns that cannot be enforced.
 pub(super) fn config_warnings(rules: &rules::Rules) -> Vec<String> {
     let tiers = [Tier::Simple, Tier::Moderate, Tier::Complex];
-    let affected = tiers.into_iter().filter(|tier| !rules.has_independent_validator(*tier));
+    let affected =
+        tiers.into_iter().filter(|tier| !rules.has_independent_validator(&(*tier).into()));
     let affected: Vec<_> = affected.map(|tier| format!("`{tier}`")).collect();
     let mut notes = Vec::new();
     if !affected.is_empty() {

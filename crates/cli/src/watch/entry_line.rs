@@ -150,7 +150,7 @@ fn format_entry_data(fact: &EntryData) -> Option<String> {
         EntryData::Decision(decision) => decision.to_string(),
         EntryData::Opinion { member, .. } => format!("from {member}"),
         EntryData::Pin(pin) => format!("at {}", short_hash(&pin.base.to_string())),
-        EntryData::Plan(plan) => {
+        EntryData::Plan(plan) | EntryData::Adjusted { plan, .. } => {
             let files = pluralize(plan.file_count.into(), "file");
             format!("{} (plan {}), {files}", plan.hash.short(), plan.version)
         }

@@ -172,7 +172,7 @@ fn every_answer_leads_to_its_state() {
     }
     // The report has the failures and the reason for asking a person.
     let report = machine.run(0, &["task", "report", &tasks[0]]);
-    assert!(report.contains("#2 simple failed"), "{report}");
+    assert!(report.contains("#2/2 simple failed"), "{report}");
     assert!(report.contains("run limit reached"), "{report}");
     let report = machine.run(0, &["task", "report", &tasks[0], "--format", "markdown"]);
     assert!(report.starts_with("# Greet Cy, and then continue\n"), "{report}");

@@ -29,6 +29,7 @@ fn commands_are_listed_in_groups() {
 
     Tasks:
       task         Add, list, show and follow tasks
+      pipeline     Take stories through ordered phases
       inbox        List tasks waiting on a person
       chat         Ask about tasks, or request actions, in plain English
       pause        Pause a task
@@ -39,14 +40,18 @@ fn commands_are_listed_in_groups() {
     Decisions:
       approve      Approve a plan
       reject       Reject a plan
-      modify       Revise a plan, or change the task
+      modify       Revise or edit a plan, or change the task
       reply        Reply to an agent's question
       answer       Answer any open question, such as accepting a change
+      council      Convene the council on a task
+      rate         Rate a closed task
 
     Team:
       knowledge    Manage the knowledge base
       alert        List and test alerts
       person       Manage access tokens (operators only)
+      permissions  List the effective permissions of people and agents
+      agents       Show the agent pool: workers, runs, free slots and quotas
 
     Servers:
       serve        Start the API server
@@ -110,8 +115,10 @@ fn connection_options_have_their_own_heading() {
           --priority <PRIORITY>      low, medium, high or critical [default: medium]
           --label <LABEL>            Label (repeatable)
           --depends-on <TASK>        Task that must be completed first (repeatable)
-          --agent <NAME>             Preferred agent
+          --agent <NAME>             Configured agent that implements the task [default: the tier's]
           --issue <URL>              Issue that the task comes from
+          --issue-number <NUMBER>    Number of that issue
+          --metadata <KEY=VALUE>     Further value for other tools (repeatable)
           --plan <FILE>              Start from this plan (JSON); it is checked like any other
           --project <PROJECT>        Project name or ID [default: the project of this repository]
           --id <UUID>                Task ID (UUIDv7); adding the same ID twice adds one task

@@ -1,5 +1,6 @@
 //! Slack messages in blocks, with a link to the decision.
 
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{AlertMessage, Error, send_request};
@@ -10,16 +11,47 @@ const MAX_TEXT_CHARS: usize = 2_900;
 /// Limit on the number of blocks in a message.
 const MAX_BLOCKS: usize = 48;
 
+/// API method that posts a message to a channel.
+pub(super) const POST_MESSAGE_URL: &str = "https://slack.com/api/chat.postMessage";
+
+/// Response of an API method, which is 200 for most errors too.
+#[derive(Deserialize)]
+struct ApiResponse {
+    ok: bool,
+    #[serde(default)]
+    error: String,
+}
+
+/// Sends a message to an incoming webhook or, with a token, to a channel.
 pub(super) async fn send(
     http: &reqwest::Client,
-    url: &str,
+    (url, channel, token): (&str, Option<&str>, Option<&str>),
     message: &AlertMessage,
 ) -> Result<(), Error> {
-    let response = send_request(http.post(url).json(&blocks(message))).await?;
-    match error_hint(&response.body) {
-        Some(hint) if !response.status.is_success() => {
-            Err(Error::Rejected(format!("Slack returned {}: {hint}", response.body)))
+    let mut body = blocks(message);
+    if let Some(channel) = channel {
+        body["channel"] = channel.into();
+    }
+    let mut request = http.post(url).json(&body);
+    if let Some(token) = token {
+        request = request.bearer_auth(token);
+    }
+    let response = send_request(request).await?;
+    let api_error = token
+        .and_then(|_| serde_json::from_str::<ApiResponse>(&response.body).ok())
+        .filter(|it| !it.ok)
+        .map(|it| it.error);
+    let code = api_error.as_deref().unwrap_or(&response.body);
+    match error_hint(code) {
+        Some(hint) if api_error.is_some() || !response.status.is_success() => {
+            Err(Error::Rejected(format!("Slack returned {code}: {hint}")))
         }
+        None if api_error.is_some() => Err(match code {
+            "ratelimited" | "internal_error" | "service_unavailable" | "request_timeout" => {
+                Error::Unreachable(format!("Slack returned {code}"))
+            }
+            _ => Error::Rejected(format!("Slack returned {code}")),
+        }),
         _ => response.into_result(),
     }
 }
@@ -27,11 +59,16 @@ pub(super) async fn send(
 /// Returns a hint for an error code of Slack.
 fn error_hint(code: &str) -> Option<&'static str> {
     Some(match code {
+        "invalid_auth" | "not_authed" | "token_revoked" | "token_expired" | "account_inactive" => {
+            "the bot's `token` is not valid; create a new one in Slack"
+        }
+        "missing_scope" => "the bot needs the scope `chat:write`; add it in Slack",
+        "not_in_channel" => "the bot is not a member of the channel; invite it",
         "no_service" | "no_team" | "invalid_token" | "no_active_hooks" => {
             "the webhook no longer exists; create a new one in Slack and set it as `url`"
         }
         "channel_not_found" | "channel_is_archived" => {
-            "the Slack channel is deleted or archived; create a webhook for another one"
+            "the Slack channel is missing or archived; name another one, or create a webhook for it"
         }
         "action_prohibited" | "posting_to_general_channel_denied" | "team_disabled" => {
             "your Slack workspace does not allow it; ask an administrator"

@@ -16,6 +16,9 @@ const MAX_LESSONS: usize = 5;
 /// Longest text of a lesson, in characters.
 const MAX_TEXT_CHARS: usize = 600;
 
+/// Longest title of a lesson, in characters.
+const MAX_TITLE_CHARS: usize = 120;
+
 /// Most keywords, globs and evidence labels of a lesson.
 const MAX_LIST_ITEMS: usize = 12;
 
@@ -34,6 +37,9 @@ pub struct LessonDraft {
     /// Kind: `recommendation` (do it this way), `prohibition` (never do this), `convention`
     /// (practice of this project) or `learning` (what happened, and the result).
     pub kind: EntryKind,
+    /// Title: a few words, in one line.
+    #[serde(default)]
+    pub title: String,
     /// Text: one or two sentences that also apply to other tasks.
     pub text: String,
     /// Keywords by which later plans are matched.
@@ -85,6 +91,9 @@ impl LessonDraft {
         let mut errors = Vec::new();
         if self.text.trim().is_empty() {
             errors.push("`text` is empty".to_owned());
+        }
+        if self.title.chars().count() > MAX_TITLE_CHARS {
+            errors.push(format!("`title` is longer than {MAX_TITLE_CHARS} characters: shorten it"));
         }
         let length = self.text.chars().count();
         if length > MAX_TEXT_CHARS {
@@ -141,6 +150,7 @@ impl LessonDraft {
             project: record.project,
             trigger: record.lesson_trigger(),
             kind: self.kind,
+            title: self.title.lines().next().unwrap_or_default().trim().to_owned(),
             text: self.text.trim().to_owned(),
             keywords: trim(self.keywords),
             globs: trim(self.globs),

@@ -33,6 +33,7 @@ pub fn fallback_lesson(record: &TaskRecord) -> Option<Lesson> {
         project: record.project,
         trigger: record.lesson_trigger(),
         kind: EntryKind::Learning,
+        title: String::new(),
         text,
         keywords: extract_keywords(subject),
         globs: record.faults.first().map(file_globs).unwrap_or_default(),

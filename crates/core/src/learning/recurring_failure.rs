@@ -53,6 +53,7 @@ pub fn recurring_failure_lesson(
         project,
         trigger: LessonTrigger::Failure,
         kind,
+        title: String::new(),
         text,
         keywords: extract_keywords(&fault),
         globs: Vec::new(),

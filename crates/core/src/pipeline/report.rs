@@ -3,9 +3,10 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
-use strum::{Display, IntoEnumIterator as _};
+use strum::Display;
 
-use super::{PhaseStatus, PipelinePhase, PipelineRun, PipelineState};
+use super::{BUILT_IN_PIPELINE, PhaseDefinition, PhaseStatus, PipelineRun, PipelineState};
+use crate::cost::{Cost, Usd};
 
 /// Verdict on a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Display)]
@@ -23,8 +24,12 @@ pub enum PipelineVerdict {
 /// Row of the phase table.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PhaseRow {
-    /// Phase of the row.
-    pub phase: PipelinePhase,
+    /// Number of the phase.
+    pub number: u8,
+    /// ID of the phase.
+    pub id: String,
+    /// Title of the phase.
+    pub title: String,
     /// Result; `None` if the phase has not ended.
     pub status: Option<PhaseStatus>,
     /// Signal line of the phase.
@@ -33,7 +38,7 @@ pub struct PhaseRow {
     pub tokens: u64,
 }
 
-/// Report of a run. Its JSON form is for programs.
+/// Report of a run. Its serialised form is for programs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PipelineReport {
     /// Always `loop`: the report covers the whole run.
@@ -54,12 +59,17 @@ pub struct PipelineReport {
     pub last_signal: Option<String>,
     /// Tokens used by all phases.
     pub total_tokens: u64,
+    /// Known cost of all phases; `None` if the cost of a phase is unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub total_usd: Option<Usd>,
     /// Reason if the run is not complete.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// Number of the phase to continue from, if the run stopped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub continue_from: Option<u8>,
+    /// Name of the pipeline.
+    pub pipeline: String,
     /// All phases.
     pub phases: Vec<PhaseRow>,
 }
@@ -70,13 +80,21 @@ impl PipelineReport {
         let (verdict, reason, continue_from) = match &run.state {
             PipelineState::Complete => (PipelineVerdict::Complete, None, None),
             PipelineState::Stopped { phase, verdict, reason } => {
-                (*verdict, Some(reason.clone()), Some(phase.number()))
+                (*verdict, Some(reason.clone()), Some(*phase))
             }
-            state => (PipelineVerdict::Blocked, Some(format!("the run is {state}")), None),
+            _ => {
+                let reason = format!("the run is {}", run.describe_state());
+                (PipelineVerdict::Blocked, Some(reason), None)
+            }
         };
         let executed =
             || run.records.iter().filter(|(_, record)| record.status != PhaseStatus::Skipped);
         let last = executed().next_back();
+        let usages = || run.records.values().filter_map(|record| record.work.usage);
+        let costs = usages().map(|usage| match usage.cost {
+            Cost::Known(usd) => Some(usd),
+            Cost::Unknown => None,
+        });
         Self {
             phase: "loop".to_owned(),
             verdict,
@@ -84,26 +102,60 @@ impl PipelineReport {
             story_id: run.request.story_id.clone(),
             phases_executed: executed().count(),
             phases_skipped: run.records.len() - executed().count(),
-            last_phase: last.map(|(phase, _)| phase.number()),
+            last_phase: last.map(|(phase, _)| *phase),
             last_signal: last.and_then(|(_, record)| record.signal.clone()),
-            total_tokens: run
-                .records
-                .values()
-                .fold(0, |sum, record| record.work.tokens.saturating_add(sum)),
+            total_tokens: usages().fold(0, |sum, usage| usage.tokens.total().saturating_add(sum)),
+            total_usd: costs
+                .collect::<Option<Vec<_>>>()
+                .map(|costs| costs.into_iter().fold(Usd::ZERO, |sum, usd| sum + usd)),
             reason,
             continue_from,
-            phases: PipelinePhase::iter().map(|phase| phase_row(run, phase)).collect(),
+            pipeline: run.request.definition.name.clone(),
+            phases: run
+                .request
+                .definition
+                .numbered()
+                .map(|(number, phase)| phase_row(run, number, phase))
+                .collect(),
         }
+    }
+
+    /// Returns the verdict as a signal line, such as `WORKFLOW COMPLETE`.
+    pub fn signal_line(&self) -> String {
+        match (&self.verdict, &self.reason) {
+            (PipelineVerdict::Complete, _) | (_, None) => format!("WORKFLOW {}", self.verdict),
+            (verdict, Some(reason)) => format!("WORKFLOW {verdict}: {reason}"),
+        }
+    }
+
+    /// Returns the report as YAML, for programs.
+    pub fn to_yaml(&self) -> String {
+        // Plain values always serialise.
+        serde_saphyr::to_string(self).unwrap_or_default()
+    }
+
+    /// Returns the command that continues the run, if it stopped.
+    pub fn continue_command(&self) -> Option<String> {
+        let number = self.continue_from?;
+        let (feature, story) = (&self.feature_dir, &self.story_id);
+        let pipeline = if self.pipeline == BUILT_IN_PIPELINE {
+            String::new()
+        } else {
+            format!(" --pipeline {}", self.pipeline)
+        };
+        Some(format!("tamma pipeline run {feature} {story} --from {number}{pipeline}"))
     }
 }
 
-fn phase_row(run: &PipelineRun, phase: PipelinePhase) -> PhaseRow {
-    let record = run.records.get(&phase);
+fn phase_row(run: &PipelineRun, number: u8, phase: &PhaseDefinition) -> PhaseRow {
+    let record = run.records.get(&number);
     PhaseRow {
-        phase,
+        number,
+        id: phase.id.clone(),
+        title: phase.title().to_owned(),
         status: record.map(|record| record.status),
         signal: record.and_then(|record| record.signal.clone()),
-        tokens: record.map_or(0, |record| record.work.tokens),
+        tokens: record.map_or(0, |record| record.work.tokens()),
     }
 }
 
@@ -112,11 +164,10 @@ impl fmt::Display for PipelineReport {
         writeln!(f, "## Workflow Progress: {}\n", self.story_id)?;
         writeln!(f, "| Phase | Status | Signal | Tokens |")?;
         writeln!(f, "|-------|--------|--------|--------|")?;
-        for PhaseRow { phase, status, signal, tokens } in &self.phases {
+        for PhaseRow { number, title, status, signal, tokens, .. } in &self.phases {
             let status = status.map_or_else(|| "-".to_owned(), |status| status.to_string());
             // Escape bars, so that agent output cannot break the table.
             let signal = signal.as_deref().unwrap_or("-").replace('|', "\\|");
-            let (number, title) = (phase.number(), phase.title());
             writeln!(f, "| {number}. {title} | {status} | {signal} | {tokens} |")?;
         }
         writeln!(f)?;
@@ -127,11 +178,13 @@ impl fmt::Display for PipelineReport {
         if let Some(reason) = &self.reason {
             writeln!(f, "**Reason**: {reason}")?;
         }
-        if let Some(number) = self.continue_from {
-            let (feature, story) = (&self.feature_dir, &self.story_id);
+        if let Some(command) = self.continue_command() {
             writeln!(f, "**To continue**: fix the problem, then run")?;
-            writeln!(f, "`tamma pipeline run {feature} {story} --from {number}`")?;
+            writeln!(f, "`{command}`")?;
         }
-        writeln!(f, "**Total tokens**: {}", self.total_tokens)
+        match self.total_usd {
+            Some(usd) => writeln!(f, "**Total tokens**: {} (≈ {usd})", self.total_tokens),
+            None => writeln!(f, "**Total tokens**: {} (cost unknown)", self.total_tokens),
+        }
     }
 }

@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use chrono::TimeDelta;
+
 use super::{CostSummary, CouncilReport, GateReport, IterationReport, TaskReport};
-use crate::format::{capitalize, format_usd, humanize, pluralize, single_line};
+use crate::format::{capitalize, format_duration, format_usd, humanize, pluralize, single_line};
 use crate::gate::GateStatus;
 use crate::review::CriterionJudgement;
 
@@ -28,8 +30,26 @@ pub fn render_markdown(report: &TaskReport) -> String {
             report.tier_runs.iter().map(|(tier, times)| format!("{tier} ×{times}")).collect();
         let _ = writeln!(text, "Tiers: {}.", tiers.join(", "));
     }
+    if let Some(seconds) = report.duration_seconds {
+        let seconds = i64::try_from(seconds).unwrap_or(i64::MAX);
+        let duration = format_duration(TimeDelta::try_seconds(seconds).unwrap_or_default());
+        let _ = match report.completed_at {
+            Some(at) => {
+                let at = at.format("%Y-%m-%d %H:%M UTC");
+                writeln!(text, "Closed: {at}, after {duration}.")
+            }
+            None => writeln!(text, "Duration: {duration}."),
+        };
+    }
+    if let Some(agent) = &report.final_agent {
+        let model = report.final_model.as_deref().unwrap_or("its default model");
+        let _ = writeln!(text, "Final agent: {agent} with {model}.");
+    }
+    for council in report.councils.iter().filter(|item| item.after_iteration == 0) {
+        let _ = write!(text, "\n{}", council_section(council));
+    }
     for iteration in &report.iterations {
-        let _ = write!(text, "\n{}", iteration_section(iteration));
+        let _ = write!(text, "\n{}", iteration_section(iteration, report.max_iterations));
         for council in
             report.councils.iter().filter(|item| item.after_iteration == iteration.number)
         {
@@ -50,6 +70,15 @@ pub fn render_markdown(report: &TaskReport) -> String {
     }
     if let Some(lessons) = report.lessons {
         let _ = writeln!(text, "\n## Lessons\n\n{}.", pluralize(lessons, "lesson"));
+        if !report.lesson_list.is_empty() {
+            text.push('\n');
+        }
+        for lesson in &report.lesson_list {
+            let occasion = lesson.occasion.map(|it| format!(", {it}")).unwrap_or_default();
+            let (kind, status) = (lesson.kind, lesson.status);
+            let title = single_line(&lesson.title);
+            let _ = writeln!(text, "- {title} ({kind}{occasion}, {status})");
+        }
     }
     text
 }
@@ -65,14 +94,15 @@ fn cost_table(first: &str, costs: &BTreeMap<String, CostSummary>) -> String {
     text
 }
 
-fn iteration_section(iteration: &IterationReport) -> String {
+fn iteration_section(iteration: &IterationReport, max: Option<u16>) -> String {
     let tier = iteration.tier.map(|tier| format!(" ({tier})")).unwrap_or_default();
     let passed = match iteration.passed {
         Some(true) => "passed",
         Some(false) => "failed",
         None => "not reviewed",
     };
-    let mut text = format!("## Iteration {}{tier}: {passed}\n\n", iteration.number);
+    let of = max.map(|max| format!(" of {max}")).unwrap_or_default();
+    let mut text = format!("## Iteration {}{of}{tier}: {passed}\n\n", iteration.number);
     let mut facts = Vec::new();
     if let Some(commit) = iteration.commit {
         facts.push(format!("commit `{}`", commit.to_string().get(..12).unwrap_or_default()));
@@ -81,6 +111,7 @@ fn iteration_section(iteration: &IterationReport) -> String {
         facts.push(format!("score {score}"));
     }
     facts.push(format!("cost {}", format_cost(&iteration.cost)));
+    facts.extend(iteration.facts());
     let _ = writeln!(text, "{}.", capitalize(&facts.join(", ")));
     if let Some(claims) = &iteration.claims {
         let _ = write!(text, "\n{}", claims.to_markdown());
@@ -139,6 +170,12 @@ fn iteration_section(iteration: &IterationReport) -> String {
         if let Some(scenario) = &issue.scenario {
             let _ = writeln!(text, "  Fails with: {}", single_line(scenario));
         }
+    }
+    if !iteration.suggestions.is_empty() {
+        text.push_str("\nSuggestions:\n\n");
+    }
+    for suggestion in &iteration.suggestions {
+        let _ = writeln!(text, "- {}", single_line(suggestion));
     }
     if let Some(second) = &iteration.second_review {
         let result = if second.confirmed { "confirmed" } else { "did not confirm" };

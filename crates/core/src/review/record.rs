@@ -102,6 +102,9 @@ pub struct GatesCheck {
     /// Total duration in milliseconds.
     #[serde(rename = "millis")]
     pub duration_ms: u64,
+    /// Number of files that the change touches.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub files: Option<u32>,
 }
 
 /// Result of one gate.
@@ -171,6 +174,9 @@ pub struct ReviewCheck {
     /// Reference to the change as a patch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub diff: Option<Reference>,
+    /// The end of the patch is missing, because it is too large. Such a change does not pass.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_diff_truncated: bool,
     /// Agent that judged the criteria; `None` if there was nothing to judge.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub validator: Option<Validator>,

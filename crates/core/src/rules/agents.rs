@@ -348,18 +348,19 @@ impl Rules {
         Some(tier_rules.model.as_str()).filter(|model| *model != "default" && !is_implicit)
     }
 
-    /// Returns the tier that validates the work of `implementer`, at least
+    /// Returns the tier that validates the work of `implementer`, an agent in its tier, at least
     /// [`Tier::VALIDATOR_MINIMUM`].
     ///
     /// The candidates are `roles.validator` and then the other tiers, strongest first. The first one
     /// of another provider that satisfies `roles.validator_apart` validates, or else the first one
     /// that satisfies it. If none does, `roles.validator` is used all the same; see
     /// [`Rules::has_independent_validator`].
-    pub fn validator(&self, implementer: Tier) -> Tier {
+    pub fn validator(&self, implementer: &CouncilMember) -> Tier {
         let candidates = self.validator_candidates();
         let independent = |tier: &Tier| self.is_independent(*tier, implementer);
+        let provider = self.member_provider(implementer);
         let of_another_provider =
-            |tier: &Tier| self.provider(*tier) != self.provider(implementer) && independent(tier);
+            |tier: &Tier| self.provider(*tier) != provider && independent(tier);
         candidates
             .clone()
             .find(of_another_provider)
@@ -372,16 +373,15 @@ impl Rules {
     /// It is never the implementer's tier, and satisfies `roles.validator_apart`. Another provider
     /// than both others is best, then another one than the first validator's, then another model. If
     /// there is none, the first validator's tier judges again.
-    pub fn second_validator(&self, first: Tier, implementer: Tier) -> Tier {
-        let of_another_provider =
-            |tier: &Tier, other: Tier| self.provider(*tier) != self.provider(other);
+    pub fn second_validator(&self, first: Tier, implementer: &CouncilMember) -> Tier {
+        let provider = self.member_provider(implementer);
         let candidates = self
             .validator_candidates()
-            .filter(|tier| *tier != implementer && self.is_independent(*tier, implementer));
-        let unlike_first = |tier: &Tier| of_another_provider(tier, first);
+            .filter(|tier| *tier != implementer.tier && self.is_independent(*tier, implementer));
+        let unlike_first = |tier: &Tier| self.provider(*tier) != self.provider(first);
         candidates
             .clone()
-            .find(|tier| unlike_first(tier) && of_another_provider(tier, implementer))
+            .find(|tier| unlike_first(tier) && self.provider(*tier) != provider)
             .or_else(|| candidates.clone().find(unlike_first))
             .or_else(|| candidates.clone().find(|tier| self.model(*tier) != self.model(first)))
             .unwrap_or(first)
@@ -397,21 +397,22 @@ impl Rules {
     }
 
     /// Returns true if some tier satisfies `roles.validator_apart` for work of `implementer`.
-    pub fn has_independent_validator(&self, implementer: Tier) -> bool {
+    pub fn has_independent_validator(&self, implementer: &CouncilMember) -> bool {
         self.is_independent(self.validator(implementer), implementer)
     }
 
-    fn is_independent(&self, validator: Tier, implementer: Tier) -> bool {
-        let agent = |tier| &self.tiers.get(tier).agent;
+    fn is_independent(&self, validator: Tier, implementer: &CouncilMember) -> bool {
+        let own = &self.tiers.get(implementer.tier).agent;
+        let implementing_agent = implementer.agent.as_ref().unwrap_or(own);
         match self.roles.validator_apart {
             ValidatorIndependence::Never => true,
             ValidatorIndependence::Provider => {
-                self.provider(validator) != self.provider(implementer)
+                self.provider(validator) != self.member_provider(implementer)
             }
             ValidatorIndependence::Model => {
-                match (self.model(validator), self.model(implementer)) {
+                match (self.model(validator), self.member_model(implementer)) {
                     // Models chosen by agents are unknown, so a different agent has to do.
-                    (None, None) => agent(validator) != agent(implementer),
+                    (None, None) => self.tiers.get(validator).agent != *implementing_agent,
                     (validator, implementer) => validator != implementer,
                 }
             }

@@ -77,11 +77,92 @@ pub struct AlertChannel {
     #[serde(default = "default_enabled")]
     #[garde(skip)]
     pub enabled: bool,
-    /// Settings of the channel: `url` and `secret` for `webhook`; `url` of an incoming webhook for
-    /// `slack`; `smtp`, `from` and `to` for `email`; none for `cli` and `desktop`.
+    /// Settings of the channel: `url` for `webhook`, and `secret` to sign the messages; `url` of an
+    /// incoming webhook, or `channel` and the `token` of a bot, for `slack`; `smtp`, `from` and `to`
+    /// for `email`; none for `cli` and `desktop`.
     #[serde(default)]
     #[garde(skip)]
     pub config: BTreeMap<String, String>,
+}
+
+/// Setting that a channel lacks, or does not have.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ChannelProblem {
+    /// Missing setting. Nothing can be sent without it.
+    #[error("channel `{channel}` has no `{key}`: {hint}")]
+    Missing {
+        /// Type of the channel.
+        channel: ChannelType,
+        /// Name of the setting.
+        key: &'static str,
+        /// Way to get a value.
+        hint: &'static str,
+    },
+    /// Setting that this type of channel does not use.
+    #[error("channel `{channel}` does not use `{key}`: {hint}")]
+    Unused {
+        /// Type of the channel.
+        channel: ChannelType,
+        /// Name of the setting.
+        key: String,
+        /// Settings that it uses.
+        hint: String,
+    },
+}
+
+impl AlertChannel {
+    /// Returns a setting without surrounding spaces, or `None` if it is missing or empty.
+    pub fn setting(&self, key: &str) -> Option<&str> {
+        self.config.get(key).map(|value| value.trim()).filter(|value| !value.is_empty())
+    }
+
+    /// Returns the first missing setting, or the first that has no effect. A channel without a
+    /// problem can deliver.
+    pub fn problem(&self) -> Option<ChannelProblem> {
+        let channel = self.r#type;
+        let known = channel.settings();
+        if let Some(key) = self.config.keys().find(|key| !known.contains(&key.as_str())) {
+            let hint = match known {
+                [] => "it has no settings".to_owned(),
+                known => format!("its settings are {}", known.join(", ")),
+            };
+            return Some(ChannelProblem::Unused { channel, key: key.clone(), hint });
+        }
+        let required: &[(&'static str, &'static str)] = match channel {
+            ChannelType::Webhook => &[("url", "set it to the URL that receives the messages")],
+            ChannelType::Slack if self.setting("url").is_some() => &[],
+            ChannelType::Slack if self.setting("channel").is_some() => &[(
+                "token",
+                "Slack takes messages for a channel only from a bot: set its token \
+                 (TAMMA_ALERT_SLACK_TOKEN), or the `url` of an incoming webhook instead",
+            )],
+            ChannelType::Slack => &[(
+                "url",
+                "create an incoming webhook in Slack and set its URL, or set `channel` and the \
+                 `token` of a bot",
+            )],
+            ChannelType::Email => &[
+                ("smtp", "set the mail server, such as smtps://user:password@host"),
+                ("from", "set the sender's e-mail address"),
+                ("to", "set the recipient's e-mail address"),
+            ],
+            ChannelType::Cli | ChannelType::Desktop => &[],
+        };
+        let missing = required.iter().find(|(key, _)| self.setting(key).is_none());
+        missing.map(|&(key, hint)| ChannelProblem::Missing { channel, key, hint })
+    }
+}
+
+impl ChannelType {
+    /// Returns the settings of a channel of this type.
+    fn settings(self) -> &'static [&'static str] {
+        match self {
+            Self::Webhook => &["url", "secret"],
+            Self::Slack => &["url", "channel", "token"],
+            Self::Email => &["smtp", "from", "to"],
+            Self::Cli | Self::Desktop => &[],
+        }
+    }
 }
 
 fn default_enabled() -> bool {
@@ -110,7 +191,7 @@ fn default_enabled() -> bool {
 pub enum ChannelType {
     /// Terminal of `tamma up`.
     Cli,
-    /// HTTP endpoint; messages are signed as Standard Webhooks.
+    /// HTTP endpoint; messages are signed as Standard Webhooks if the channel has a secret.
     Webhook,
     /// Slack channel.
     Slack,

@@ -8,6 +8,7 @@
 use strum::IntoEnumIterator as _;
 
 use super::Rules;
+use super::alerts::ChannelProblem;
 use super::load::nearest_origin;
 use super::problem::{ConfigFault, ConfigProblem, ValueOrigin, closest_match};
 use super::review::CouncilMember;
@@ -72,11 +73,60 @@ pub(super) fn check_names(rules: &Rules, validator: &mut FileValidator<'_>) {
             check_reference(validator, "agents", &agents, join_path(&path, "agent"), agent);
         }
     }
+    check_pipelines(rules, validator, &agents);
     let gates: Vec<String> = rules.gates.keys().cloned().collect();
     for (key, level) in [("low", &levels.low), ("medium", &levels.medium), ("high", &levels.high)] {
         for (index, name) in level.gates.iter().enumerate() {
             let path = format!("ceremony.{key}.gates[{index}]");
             check_reference(validator, "gates", &gates, path, name);
+        }
+    }
+}
+
+/// Reports enabled alert channels that could not deliver anything.
+pub(super) fn check_channels(rules: &Rules, validator: &mut FileValidator<'_>) {
+    let channels = rules.scrum_master.alerts.channels.iter().enumerate();
+    for (index, channel) in channels.filter(|(_, channel)| channel.enabled) {
+        let Some(problem) = channel.problem() else { continue };
+        let section = format!("scrum_master.alerts.channels[{index}]");
+        let path = join_path(&section, "config");
+        // An invalid setting has been reported already.
+        if let ChannelProblem::Missing { key, .. } = &problem
+            && !channel.config.contains_key(*key)
+            && validator.origins.contains_key(&join_path(&path, key))
+        {
+            continue;
+        }
+        let origin = match validator.origins.get(&path) {
+            Some(origin) => origin.clone(),
+            // A channel without settings, or one that a variable added.
+            None => nearest_origin(&validator.origins, &join_path(&section, "type")),
+        };
+        let reason = problem.to_string();
+        let fault = ConfigFault::Refused { path, reason };
+        validator.problems.push(ConfigProblem { fault, origin });
+    }
+}
+
+/// Reports phases whose keys do not fit together, duplicate phases and undefined agents.
+fn check_pipelines(rules: &Rules, validator: &mut FileValidator<'_>, agents: &[String]) {
+    for (name, pipeline) in &rules.pipelines {
+        check_name(validator, "pipelines", name);
+        for (index, phase) in pipeline.phases.iter().enumerate() {
+            let path = format!("{}.phases[{index}]", join_path("pipelines", name));
+            if let Some(agent) = &phase.agent {
+                check_reference(validator, "agents", agents, join_path(&path, "agent"), agent);
+            }
+            let mut earlier = pipeline.phases.iter().take(index);
+            let duplicate = earlier.any(|other| other.id == phase.id);
+            let duplicate = duplicate
+                .then(|| ("id", format!("phase `{}` is defined twice", truncate(&phase.id))));
+            if let Some((key, reason)) = duplicate.or_else(|| phase.validation_error()) {
+                let path = join_path(&path, key);
+                let origin = nearest_origin(&validator.origins, &path);
+                let fault = ConfigFault::Refused { path, reason };
+                validator.problems.push(ConfigProblem { fault, origin });
+            }
         }
     }
 }

@@ -12,7 +12,7 @@ use super::Rules;
 use super::problem::{ConfigFault, ConfigProblem, ConfigProblems, ValueOrigin};
 use super::schema::{convert_numbers, schema};
 use super::validation::{FileValidator, join_path};
-use super::{cross_references, variables, yaml};
+use super::{alias, cross_references, variables, yaml};
 
 /// Configuration file in memory.
 #[derive(Debug, Clone, Copy)]
@@ -58,7 +58,8 @@ pub fn load(
         FileValidator::new(&schema, variables, file.map_or("tamma.yaml", |file| file.name));
     let mut rules = serde_json::to_value(Rules::default()).unwrap_or_default();
     match file.map(|file| yaml::parse(file.text)) {
-        Some(Ok(node)) => {
+        Some(Ok(mut node)) => {
+            alias::move_alias(&mut node);
             if let Some(overrides) = validator.check_file(&node) {
                 merge(&mut rules, overrides);
             }
@@ -117,6 +118,7 @@ fn validate_rules(rules: Json, validator: &mut FileValidator<'_>) -> Option<Rule
         }
     }
     cross_references::check_names(&rules, validator);
+    cross_references::check_channels(&rules, validator);
     cross_references::check_prices(&rules, validator);
     Some(rules)
 }

@@ -59,7 +59,7 @@ pub enum PersonRole {
 }
 
 /// Permission that an action requires.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Display)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Display, EnumIter)]
 #[strum(serialize_all = "snake_case")]
 pub enum Permission {
     /// Add and control tasks.

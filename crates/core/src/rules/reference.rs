@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
+use super::alias::ALIAS;
 use super::problem::quote_list;
 use super::schema::{convert_numbers, schema};
 use super::validation::join_path;
@@ -19,7 +20,8 @@ const HEADER: &str = "\
 `tamma.yaml` is in the root of a repository. Every key has a default, so the file only contains what
 differs. Sections are merged with the defaults key by key; a list replaces the default list. A value
 can refer to environment variables: `${NAME}`, or `${NAME:-fallback}` if it may be unset. Write `$${`
-for a literal `${`. Some environment variables override the file: see the end of this page.
+for a literal `${`. Some environment variables override the file: see the end of this page. A
+`task_loop` section at the root is read as `scrum_master.task_loop`.
 
 `tamma config check` validates the file, `tamma config show` lists every value with its origin, and
 `tamma config schema` prints the JSON schema for editors.
@@ -62,7 +64,7 @@ fn write_section(
     };
     let mut inner = Vec::new();
     let mut rows = String::new();
-    for (key, schema) in keys {
+    for (key, schema) in keys.iter().filter(|(key, _)| !path.is_empty() || *key != ALIAS) {
         let value_schema = ValueSchema::parse(root, schema);
         let path = join_path(path, key);
         let default_here = default.and_then(|default| default.get(key)).or(schema.get("default"));

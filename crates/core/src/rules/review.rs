@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use strum::{Display, EnumString};
 
-use super::is_glob;
+use super::{is_default, is_glob};
 use crate::issue::{IssueCategory, IssueSeverity};
 use crate::tier::Tier;
 
@@ -202,12 +202,21 @@ pub struct CouncilRules {
     /// Member that reads all analyses and writes the root cause, the fix and the dissent.
     #[garde(dive)]
     pub chair: CouncilMember,
+    /// Lets the council review a plan that comes with a task, before the planner completes it. The
+    /// review counts as one of the councils of the task.
+    #[serde(skip_serializing_if = "is_default")]
+    #[garde(skip)]
+    pub reviews_submitted_plans: bool,
 }
 
 impl Default for CouncilRules {
     fn default() -> Self {
         let member = |tier| CouncilMember { tier, agent: None, model: None };
-        Self { members: vec![member(Tier::Moderate), member(Tier::TOP)], chair: member(Tier::TOP) }
+        Self {
+            members: vec![member(Tier::Moderate), member(Tier::TOP)],
+            chair: member(Tier::TOP),
+            reviews_submitted_plans: false,
+        }
     }
 }
 

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use serde_json::{Number, Value};
 
-use super::Rules;
 use super::value_schema::{ValueKind, ValueSchema};
+use super::{Rules, alias};
 
 /// Returns the schema of `tamma.yaml` (JSON Schema 2020-12).
 pub fn schema() -> Value {
@@ -25,6 +25,7 @@ pub fn schema() -> Value {
             }
         }
     }
+    alias::add_to_schema(&mut schema);
     let types = schema.clone();
     convert_defaults(&types, &mut schema);
     schema

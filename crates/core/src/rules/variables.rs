@@ -27,8 +27,8 @@ pub struct EnvVariable {
 pub enum VariableTarget {
     /// Key at this path.
     Key(&'static str),
-    /// Key of the first alert channel of a type. The channel is created if there is none, and
-    /// enabled.
+    /// Key of the first alert channel of a type. The channel is created if there is none. It is
+    /// enabled unless the file disables it.
     Channel(ChannelType, &'static str),
 }
 
@@ -101,12 +101,18 @@ pub const VARIABLES: &[EnvVariable] = &[
     EnvVariable {
         name: "TAMMA_ALERT_WEBHOOK_URL",
         target: VariableTarget::Channel(ChannelType::Webhook, "url"),
-        doc: "URL that alerts are posted to. Enables the webhook channel.",
+        doc: "URL that alerts are posted to. Enables the webhook channel, unless the file disables it.",
     },
     EnvVariable {
         name: "TAMMA_ALERT_SLACK_CHANNEL",
         target: VariableTarget::Channel(ChannelType::Slack, "channel"),
-        doc: "Slack channel for alerts. Enables the Slack channel.",
+        doc: "Slack channel for alerts. Enables the Slack channel, unless the file disables it.",
+    },
+    EnvVariable {
+        name: "TAMMA_ALERT_SLACK_TOKEN",
+        target: VariableTarget::Channel(ChannelType::Slack, "token"),
+        doc: "Token of the Slack bot that posts to the channel. Enables the Slack channel, unless the \
+              file disables it.",
     },
 ];
 
@@ -188,9 +194,13 @@ fn set_channel(
         channels.len() - 1
     });
     let channel = &mut channels[index];
-    channel["enabled"] = true.into();
     channel["config"][key] = text.into();
-    for path in ["enabled".to_owned(), format!("config.{key}")] {
+    let mut paths = vec![format!("config.{key}")];
+    if channel.get("enabled").is_none() {
+        channel["enabled"] = true.into();
+        paths.push("enabled".to_owned());
+    }
+    for path in paths {
         let path = format!("{CHANNELS_PATH}[{index}].{path}");
         validator.origins.insert(path, ValueOrigin::Variable { name: name.to_owned() });
     }

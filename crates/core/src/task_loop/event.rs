@@ -283,6 +283,11 @@ pub enum Action {
         /// Reason for the history.
         reason: Reason,
     },
+    /// Ask the council for a root cause and a fix, or for a review of the plan.
+    Convene {
+        /// Stored question to the council.
+        question: Reference,
+    },
     /// As an answer: close the task as failed.
     Abandon {
         /// Reason for the history.
@@ -290,6 +295,25 @@ pub enum Action {
     },
     /// Stop the reminders without answering.
     Acknowledge,
+    /// Replace the plan with an edited version, which is checked like any other.
+    AdjustPlan {
+        /// Scope that the person saw.
+        scope: ApprovalScope,
+        /// Edited plan, stored by the caller.
+        plan: Box<PlanSummary>,
+        /// Stored list of the edited fields, with their old and new values.
+        adjustments: Reference,
+        /// Reason for the history.
+        reason: Reason,
+    },
+    /// Rate a closed task. A later rating by the same person replaces it.
+    Rate {
+        /// 1 (bad) to 5 (good).
+        stars: u8,
+        /// Optional comment.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reason: Option<Reason>,
+    },
 }
 
 impl Action {
@@ -301,6 +325,8 @@ impl Action {
             Err(()) => match self {
                 Self::Pause => "pause",
                 Self::Resume => "resume",
+                Self::AdjustPlan { .. } => "adjust the plan",
+                Self::Rate { .. } => "rate",
                 _ => "acknowledge",
             },
         }

@@ -97,6 +97,7 @@ pub enum AnswerKind {
     Retry,
     RollBack,
     Skip,
+    Convene,
     Cancel,
     Abandon,
 }
@@ -118,6 +119,7 @@ impl AnswerKind {
             Self::Retry => "retry",
             Self::RollBack => "roll back",
             Self::Skip => "skip",
+            Self::Convene => "convene the council",
             Self::Cancel => "cancel",
             Self::Abandon => "abandon",
         }
@@ -140,9 +142,14 @@ impl TryFrom<&Action> for AnswerKind {
             Action::Retry { .. } => Self::Retry,
             Action::RollBack { .. } => Self::RollBack,
             Action::Skip { .. } => Self::Skip,
+            Action::Convene { .. } => Self::Convene,
             Action::Cancel { .. } => Self::Cancel,
             Action::Abandon { .. } => Self::Abandon,
-            Action::Pause | Action::Resume | Action::Acknowledge => return Err(()),
+            Action::Pause
+            | Action::Resume
+            | Action::Acknowledge
+            | Action::AdjustPlan { .. }
+            | Action::Rate { .. } => return Err(()),
         })
     }
 }
@@ -150,7 +157,7 @@ impl TryFrom<&Action> for AnswerKind {
 /// Returns the answers that a question allows.
 pub fn allowed_answers(question: &OpenQuestion) -> Vec<AnswerKind> {
     use AnswerKind as A;
-    match question.cause {
+    let mut answers = match question.cause {
         AlertCause::ApprovalNeeded { .. } => {
             vec![A::Approve, A::Reject, A::RevisePlan, A::ChangeTask, A::Cancel]
         }
@@ -166,7 +173,12 @@ pub fn allowed_answers(question: &OpenQuestion) -> Vec<AnswerKind> {
             answers.extend([A::Cancel, A::Abandon]);
             answers
         }
+    };
+    if question.council {
+        let end = answers.iter().position(|answer| *answer == A::Cancel).unwrap_or(answers.len());
+        answers.insert(end, A::Convene);
     }
+    answers
 }
 
 /// Returns the state after a skipped step, or `None` if it cannot be skipped. Approval never can.

@@ -11,6 +11,8 @@ impl From<&Action> for Permission {
             | Action::Cancel { .. }
             | Action::ChangeTask { .. }
             | Action::RevisePlan { .. }
+            | Action::AdjustPlan { .. }
+            | Action::Rate { .. }
             | Action::RequestChanges { .. }
             | Action::Reply { .. }
             | Action::Acknowledge
@@ -22,7 +24,8 @@ impl From<&Action> for Permission {
             | Action::Retry { .. }
             | Action::Continue { .. }
             | Action::RollBack { .. }
-            | Action::Skip { .. } => Self::Decide,
+            | Action::Skip { .. }
+            | Action::Convene { .. } => Self::Decide,
         }
     }
 }
@@ -43,7 +46,8 @@ impl From<AnswerKind> for Permission {
             | AnswerKind::Continue
             | AnswerKind::Retry
             | AnswerKind::RollBack
-            | AnswerKind::Skip => Self::Decide,
+            | AnswerKind::Skip
+            | AnswerKind::Convene => Self::Decide,
         }
     }
 }

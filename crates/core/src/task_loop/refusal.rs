@@ -12,6 +12,18 @@ pub enum Refusal {
     /// The task is closed.
     #[error("the task is closed ({0})")]
     Ended(State),
+    /// The task is still open.
+    #[error("the task is not closed yet ({0}); rate it once it is")]
+    StillOpen(State),
+    /// The last job of a closed task is still running.
+    #[error("lessons of the task are still being captured; rate it once they are")]
+    StillLearning,
+    /// Rating outside its range.
+    #[error("{0} is not a rating; use 1 to 5 stars")]
+    InvalidRating(u8),
+    /// Edited plan without a change.
+    #[error("the edited plan is the same as plan {0}; change at least one field")]
+    PlanUnchanged(u32),
     /// The action needs a person.
     #[error("only a person can {0}")]
     PersonRequired(String),
@@ -84,6 +96,17 @@ pub enum Refusal {
     AnswerNotAllowed {
         /// Label of the action.
         action: String,
+    },
+    /// Every council that the task may have was held.
+    #[error(
+        "the council cannot be convened again: the task had {held} of {max} councils \
+         (`max_councils`)"
+    )]
+    CouncilLimit {
+        /// Councils held.
+        held: u8,
+        /// Councils that the rules allow.
+        max: u8,
     },
     /// The task cannot be rolled back to this state.
     #[error("cannot roll back to {to}: {reason}")]

@@ -107,6 +107,12 @@ pub struct TaskLoop {
     /// Opinions of the council so far, in the order of its members.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub opinions: Vec<OpinionRecord>,
+    /// Call of the current council.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub council: Option<CouncilCall>,
+    /// Conclusion of a council about a plan, for the planner if a person asks for a revision.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub guidance: Option<Reference>,
 
     /// Commit under review.
     pub commit: Option<CommitId>,
@@ -140,6 +146,9 @@ pub struct TaskLoop {
     /// the answer came.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answered_live: Option<Reference>,
+    /// Ratings of a closed task, 1 to 5, by person.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub ratings: BTreeMap<Name, u8>,
 }
 
 /// Pause of a task.
@@ -159,6 +168,17 @@ pub struct StateClock {
     pub started_at: Timestamp,
     /// Threshold reached so far.
     pub stage: TimeoutStage,
+}
+
+/// Call of a council.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CouncilCall {
+    /// State to which the task returns.
+    #[serde(rename = "return")]
+    pub return_state: State,
+    /// Stored question of the person who convened the council.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub question: Option<Reference>,
 }
 
 /// Job in progress.
@@ -217,6 +237,9 @@ pub struct OpenQuestion {
     /// The run that asked is still waiting, and an answer changes no state.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub live: bool,
+    /// The answer can be to convene the council.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub council: bool,
 }
 
 impl TaskLoop {
@@ -240,13 +263,33 @@ impl TaskLoop {
         let opinion_count = self.opinions.len();
         match self.edition {
             Edition::November2026 => None,
-            Edition::Review2026 | Edition::Knowledge2026 | Edition::Harness2026 => {
+            Edition::Review2026
+            | Edition::Knowledge2026
+            | Edition::Harness2026
+            | Edition::Council2026 => {
                 let member = u8::try_from(opinion_count)
                     .ok()
                     .filter(|_| opinion_count < rules.council.members.len());
                 Some(member.map_or(CouncilSeat::Chair, CouncilSeat::Member))
             }
         }
+    }
+
+    /// Returns `true` if another council can be held.
+    pub fn can_convene(&self, rules: &Rules) -> bool {
+        self.edition.has_council_for_every_state()
+            && self.pin.is_some()
+            && self.councils < rules.scrum_master.task_loop.max_councils
+    }
+
+    /// Returns `true` if the council reviews a plan before anything was tried with it.
+    pub fn council_reviews_plan(&self) -> bool {
+        self.iterations == 0
+            && match self.council.as_ref().map(|call| call.return_state) {
+                Some(State::AwaitingApproval) => true,
+                Some(State::Planning) => self.plan.is_none() && self.submitted_plan.is_some(),
+                _ => false,
+            }
     }
 
     /// Returns the number of runs that the task may have.

@@ -1,12 +1,13 @@
 //! One step of the state machine.
 //!
 //! [`step`] dispatches on the kind of the event: [`outcomes`] handles finished jobs, [`actions`]
-//! people's actions, [`timers`] passed time and
+//! people's actions, [`council`] the council's part, [`timers`] passed time and
 //! [`open_question`] questions of running agents. Shared operations, such as changing state and
 //! asking people, are in [`transitions`]. [`next_job`] alone decides which job starts next, after
 //! every event.
 
 mod actions;
+mod council;
 mod next_job;
 mod open_question;
 mod outcomes;
@@ -16,8 +17,8 @@ mod transitions;
 use std::collections::BTreeMap;
 
 use super::{
-    Command, EventKind, Outcome, Refusal, State, StateClock, StopReason, TaskEvent, TaskLoop,
-    TaskReceived, Timestamp, Trigger,
+    Action, Command, EventKind, Outcome, Refusal, State, StateClock, StopReason, TaskEvent,
+    TaskLoop, TaskReceived, Timestamp, Trigger,
 };
 use crate::actor::Actor;
 use crate::approval::Pin;
@@ -91,6 +92,8 @@ pub fn begin(received: &TaskReceived, rules: &Rules) -> Step {
             decision: None,
             brief: None,
             opinions: Vec::new(),
+            council: None,
+            guidance: None,
             commit: None,
             unconfirmed: None,
             has_work: false,
@@ -102,6 +105,7 @@ pub fn begin(received: &TaskReceived, rules: &Rules) -> Step {
             question_count: 0,
             open_question: None,
             answered_live: None,
+            ratings: BTreeMap::new(),
         },
         now: received.at,
         actor: &received.by,
@@ -129,6 +133,11 @@ pub fn step(before: &TaskLoop, event: &TaskEvent, rules: &Rules) -> Result<Step,
             if builder.is_final_learning_job(*job_number) =>
         {
             builder.record_final_lessons(usage.as_ref(), outcome);
+        }
+        EventKind::ActionRequested(Action::Rate { stars, reason }) => {
+            builder.rate(*stars, reason.as_ref())?;
+            // A closed task starts no job.
+            return Ok(builder.finish());
         }
         _ if before.state.is_terminal() => return Err(Refusal::Ended(before.state)),
         EventKind::RunStarted { job_number, agent } => {

@@ -57,9 +57,14 @@ pub fn allows(from: State, on: Trigger, to: State) -> bool {
         | (Adjusting,        On::Briefed,          Validated)
         | (Adjusting,        On::PlanMade,         AwaitingApproval)
         | (Adjusting,        On::PlanInvalid,      Adjusting)
-        | (Adjusting,        On::CouncilCalled,    CtoIntervention)
-        | (Planning,         On::CouncilCalled,    CtoIntervention)
-        | (CtoIntervention,  On::CouncilConcluded, Adjusting)
+
+        // Council: after three failures in a state, or if a person asks. It returns the task.
+        | (Planning | AwaitingApproval | Validated | InProgress | Testing | QualityReview
+             | Adjusting | Approved | Committing | HumanEscalation,
+                             On::CouncilCalled,    CtoIntervention)
+        | (CtoIntervention,  On::CouncilConcluded,
+             Planning | AwaitingApproval | Validated | Testing | QualityReview | Adjusting
+             | Approved | Committing)
 
         // A person's answers.
         | (HumanEscalation,  On::Continued | On::Retried,

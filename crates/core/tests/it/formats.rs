@@ -40,13 +40,14 @@ use crate::world::{
 };
 
 /// Fixture folders, oldest first.
-const VERSIONS: [&str; 6] = [
+const VERSIONS: [&str; 7] = [
     "2026-11",
     "2026-11-engines",
     "2026-11-review",
     "2026-11-knowledge",
     "2026-11-language",
     "2026-11-harness",
+    "2026-11-council",
 ];
 
 /// Complete history of one task.
@@ -139,7 +140,7 @@ fn contested() -> World {
         .ask(Action::Skip { reason: reason() })
         .done(Outcome::DeliveryReady);
     for _ in 0..3 {
-        world.done(failure(FailureKind::Crashed));
+        world.done(failure(FailureKind::Unavailable));
     }
     world.done(Outcome::WorkSaved).ask(Action::Abandon { reason: reason() });
     world
@@ -181,6 +182,20 @@ fn counselled() -> World {
     world
 }
 
+/// Task whose submitted plan, whose agent and whose plan the council looks at.
+fn convened() -> World {
+    let mut world = World::with(|rules| {
+        rules.scrum_master.task_loop.auto_approve_low_risk = false;
+        rules.council.reviews_submitted_plans = true;
+    });
+    world.received.submitted_plan = Some(note());
+    world = World::receive(world.received, world.rules);
+    world.walk(State::AwaitingApproval).done(Outcome::Checked { blockers: 0, warnings: 0 });
+    world.ask(Action::Convene { question: note() }).walk(State::AwaitingApproval);
+    world.walk(State::Completed);
+    world
+}
+
 /// Task with shrinking failures, a disputed plan, a refusal and a critical finding that a second
 /// validator judges.
 fn disputed() -> World {
@@ -197,6 +212,20 @@ fn folder(version: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(version)
 }
 
+/// Task whose plan a person edits, and which two people rate.
+fn edited() -> World {
+    let mut world = World::with(|rules| {
+        rules.scrum_master.task_loop.auto_approve_low_risk = false;
+    })
+    .to(State::AwaitingApproval);
+    world.done(Outcome::Checked { blockers: 0, warnings: 0 });
+    let (scope, plan, adjustments) = (world.binding(), Box::new(plan(2)), note());
+    world.ask(Action::AdjustPlan { scope, plan, adjustments, reason: reason() });
+    world.walk(State::Completed).ask(Action::Rate { stars: 4, reason: Some(reason()) });
+    world.try_ask("bob", Action::Rate { stars: 5, reason: None }).expect("a rating");
+    world
+}
+
 #[rstest]
 #[case("good", good())]
 #[case("troubled", troubled())]
@@ -205,6 +234,8 @@ fn folder(version: &str) -> PathBuf {
 #[case("asked", asked())]
 #[case("counselled", counselled())]
 #[case("disputed", disputed())]
+#[case("convened", convened())]
+#[case("edited", edited())]
 fn histories_match_the_stored_fixtures(#[case] name: &str, #[case] world: World) {
     let history = History::play(world.received, world.rules, world.taken);
     let newest = folder(VERSIONS[VERSIONS.len() - 1]);
@@ -289,7 +320,7 @@ fn the_histories_cover_every_event_outcome_action_and_job() {
     assert_eq!(count("what."), 5, "{names:#?}");
     assert_eq!(count("outcome."), 21, "{names:#?}");
     assert_eq!(count("failure."), 6, "{names:#?}");
-    assert_eq!(count("action."), 17, "{names:#?}");
+    assert_eq!(count("action."), 20, "{names:#?}");
     assert_eq!(count("command."), 5, "{names:#?}");
     assert_eq!(count("job."), 13, "{names:#?}");
 }

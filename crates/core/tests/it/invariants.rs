@@ -347,6 +347,7 @@ fn answer(world: &World, detail: u8) -> Action {
             6 => Action::ChangeTask { request: note() },
             7 | 8 => roll_back(detail / 12),
             9 => Action::Skip { reason: reason() },
+            10 if detail > 128 => Action::Convene { question: note() },
             10 => Action::Override { scope, reason: reason() },
             _ if detail > 200 => Action::Abandon { reason: reason() },
             _ => Action::Acknowledge,
@@ -375,6 +376,7 @@ fn action(world: &World, detail: u8) -> Action {
         6 => Action::Retry { grant: Grant::default() },
         7 if detail > 180 => Action::Cancel { reason: reason() },
         8 => Action::Acknowledge,
+        9 if detail > 100 => Action::Convene { question: note() },
         _ => answer(world, detail),
     }
 }
@@ -495,7 +497,19 @@ fn check_transitions(
         oracle.sequence += 1;
         prop_assert_eq!(entry.sequence, oracle.sequence);
         prop_assert_eq!(entry.from, state);
-        prop_assert_eq!(&entry.actor, &event.by);
+        // Opinions and conclusions are the council's own.
+        let of_council = matches!(
+            event.kind,
+            EventKind::JobFinished {
+                outcome: Outcome::OpinionGiven(_) | Outcome::CouncilConcluded(_),
+                ..
+            }
+        );
+        if of_council && entry.actor == Actor::Council {
+            prop_assert_eq!(before.state, State::CtoIntervention);
+        } else {
+            prop_assert_eq!(&entry.actor, &event.by);
+        }
         match entry.trigger {
             None => prop_assert_eq!(entry.to, entry.from),
             Some(on) => {

@@ -120,6 +120,11 @@ impl World {
             submitted_plan: None,
             edition: Edition::NEWEST,
         };
+        Self::receive(received, rules)
+    }
+
+    /// Creates a driver for a submitted task.
+    pub(crate) fn receive(received: TaskReceived, rules: Rules) -> Self {
         let first = begin(&received, &rules);
         Self {
             received,

@@ -2,7 +2,7 @@
 //!
 //! | Stop reason | With a valid submission | Without one |
 //! |---|---|---|
-//! | `end_turn`, or unknown | finished | asked again; an implementing run once, then finished |
+//! | `end_turn`, or unknown | finished | asked again; an implementing run once, then finished; a phase never |
 //! | `max_tokens`, `max_turn_requests` | finished | continued twice, then failed |
 //! | `cancelled`, not by us | finished | continued twice, then failed |
 //! | `refusal` | finished | refused |
@@ -121,7 +121,10 @@ impl TurnPolicy {
             TurnEnd::Complete | TurnEnd::Cut(_) if self.mode == RunMode::Implement => {
                 self.ask_for_result(stop_reason, can_continue)
             }
-            TurnEnd::Complete if can_continue && self.corrections_left > 0 => {
+            // The signal of a phase is its last word: without a clear one, the phase has failed.
+            TurnEnd::Complete
+                if can_continue && self.corrections_left > 0 && self.mode != RunMode::Phase =>
+            {
                 self.corrections_left -= 1;
                 NextTurn::Correct { prompt: submission::retry_prompt(self.mode, &errors), errors }
             }
@@ -187,6 +190,17 @@ mod tests {
 
     fn finished(stop_reason: &str, submission: Submission) -> NextTurn {
         NextTurn::End(RunEnd::Finished { stop_reason: stop_reason.to_owned(), submission })
+    }
+
+    #[test]
+    fn phase_without_a_clear_signal_is_not_asked_again() {
+        let mut policy = TurnPolicy::new(RunMode::Phase, 2);
+        let NextTurn::End(RunEnd::Finished { submission, .. }) =
+            policy.next(turn("end_turn", None))
+        else {
+            panic!("the run ends");
+        };
+        assert!(matches!(submission, Submission::Invalid { .. }), "{submission:?}");
     }
 
     #[test]

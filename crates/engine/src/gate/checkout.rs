@@ -7,6 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use tamma_core::ids::{CommitId, ProjectId, TaskId};
 use tamma_core::rules::is_instruction_file;
@@ -21,6 +22,7 @@ use crate::private_git::{PrivateGit, PrivateGitSource};
 use crate::process::{ProcessRecords, RunId};
 use crate::setup::{self, SetupCommand, SetupOutcome, SetupPlace, SetupRecord};
 use crate::sparse::SparseFolders;
+use crate::special_files::{read_git_link, remove_special_files};
 
 /// Exclusive access to a checkout for gates.
 pub struct GateCheckout {
@@ -32,6 +34,10 @@ pub struct GateCheckout {
 /// Users of checkouts. Each has a folder in the data directory.
 const GATES: &str = "gates";
 const JUDGES: &str = "judges";
+
+/// Time limit for removing leftover files. After it, the checkout is created again, which is faster
+/// for very deep folders.
+const CLEAN_LIMIT: Duration = Duration::from_mins(1);
 
 /// Branch of a disposable checkout, as an agent sees it.
 const JUDGED_BRANCH: &str = "change";
@@ -136,8 +142,14 @@ impl GateCheckout {
     }
 
     async fn own_instructions(&self) -> Result<BTreeSet<String>, Error> {
-        let listed = self.own_git().run(["ls-files", "-z"]).await?;
-        let files = listed.split('\0').filter(|path| is_instruction_file(path));
+        let listed = self.own_git().run(["ls-files", "-z", "--stage"]).await?;
+        // Removing a submodule would make git look into it, and use its settings.
+        let files = listed
+            .split('\0')
+            .filter(|entry| !entry.starts_with("160000"))
+            .filter_map(|entry| entry.split_once('\t'))
+            .map(|(_, path)| path)
+            .filter(|path| is_instruction_file(path));
         Ok(files.map(str::to_owned).collect())
     }
 
@@ -206,6 +218,7 @@ impl GateCheckout {
 
     /// Checks out a commit, which must be in the mirror. Ignored files are kept.
     pub async fn check_out(&self, commit: CommitId) -> Result<(), Error> {
+        remove_special_files(&self.path()).await?;
         if self.is_intact().await && self.reset(commit).await.is_ok() {
             return Ok(());
         }
@@ -240,7 +253,7 @@ impl GateCheckout {
         for pattern in SetupRecord::read(&self.git_dir()).await.ignore_patterns() {
             clean.extend(["-e".to_owned(), pattern]);
         }
-        git().run(clean).await?;
+        git().time_limit(CLEAN_LIMIT).run(clean).await?;
         Ok(())
     }
 
@@ -280,8 +293,8 @@ impl GateCheckout {
     /// Returns `true` if the links between the checkout and the mirror are as we created them.
     async fn is_intact(&self) -> bool {
         let git_dir = self.git_dir();
-        let link = fs::read_to_string(self.path().join(".git")).await;
-        let is_linked = link.is_ok_and(|link| link == format!("gitdir: {}\n", git_dir.display()));
+        let link = read_git_link(&self.path().join(".git")).await;
+        let is_linked = link.is_some_and(|link| link == format!("gitdir: {}\n", git_dir.display()));
         for lock in ["index.lock", "HEAD.lock"] {
             if remove_path(&git_dir.join(lock)).await.is_err() {
                 return false;
@@ -301,7 +314,7 @@ impl GateCheckout {
         let add = ["worktree", "add", "--quiet", "--force", "--force", "--detach", "--no-checkout"];
         let commit = commit.to_string();
         let target = [path.as_os_str(), commit.as_ref()];
-        let git = self.mirror.git.in_dir(&self.mirror.path);
+        let git = self.mirror.git.bare(&self.mirror.path);
         git.run(add.into_iter().map(AsRef::as_ref).chain(target)).await?;
         self.mirror.sparse.save(&self.git_dir()).await
     }

@@ -7,6 +7,9 @@ use serde::{Deserialize, Serialize};
 use tamma_core::issue::{Issue, IssueCategory, IssueSeverity};
 use tamma_core::review::CriterionJudgement;
 
+/// Most suggestions that are kept. Nobody reads more of them.
+const MAX_SUGGESTIONS: usize = 5;
+
 /// Verdict of a validator on a change.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ValidatorVerdict {
@@ -14,6 +17,9 @@ pub struct ValidatorVerdict {
     pub criteria: BTreeMap<String, CriterionJudgement>,
     /// Further findings.
     pub issues: Vec<Issue>,
+    /// Suggestions for later.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub suggestions: Vec<String>,
 }
 
 /// Verdict as an agent submits it.
@@ -25,6 +31,9 @@ pub(crate) struct VerdictSubmission {
     /// Problems besides the criteria. An empty list is a good answer.
     #[serde(default)]
     issues: Vec<Issue>,
+    /// Improvements for later, beyond this task. They block nothing. An empty list is a good answer.
+    #[serde(default)]
+    suggestions: Vec<String>,
 }
 
 /// Judgement of one criterion.
@@ -63,7 +72,15 @@ impl VerdictSubmission {
     pub(crate) fn check(self, ids: &[String]) -> Result<ValidatorVerdict, Vec<String>> {
         let all = if ids.is_empty() { "none".to_owned() } else { ids.join(", ") };
         let (mut errors, mut seen) = (Vec::new(), BTreeSet::new());
-        let mut verdict = ValidatorVerdict { criteria: BTreeMap::new(), issues: self.issues };
+        let suggestions = self.suggestions.iter().map(|text| text.trim().to_owned());
+        let mut verdict = ValidatorVerdict {
+            criteria: BTreeMap::new(),
+            issues: self.issues,
+            suggestions: suggestions
+                .filter(|text| !text.is_empty())
+                .take(MAX_SUGGESTIONS)
+                .collect(),
+        };
         for entry in self.criteria {
             let id = entry.id.trim().to_ascii_uppercase();
             if !ids.contains(&id) {

@@ -7,7 +7,7 @@ use tokio::fs;
 
 use super::refs::{self, BRANCH_TRAILER, RemoteWork, TaskRefs};
 use super::{Author, SnapshotMode, Worktree, exists, remove_path};
-use crate::git;
+use crate::git::{self, TRANSFER_LIMIT, remote_arguments};
 use crate::mirror::{Error, Mirror, disk_error};
 
 /// Time limit for a push. The next checkpoint retries it.
@@ -136,10 +136,11 @@ impl Worktree {
         .collect();
         if !fetched.is_empty() {
             // Fetch the objects only. Refs move after local work is safe.
-            let call = ["fetch", "--quiet", "--no-write-fetch-head", "--no-tags", "--"];
-            let call = call.into_iter().chain([self.mirror.source.as_str()]);
-            let call = call.chain(fetched.iter().map(String::as_str));
-            self.mirror.git.in_dir(&self.mirror.path).run(call).await?;
+            let call = ["fetch", "--quiet", "--no-write-fetch-head", "--no-tags"].into_iter();
+            let refs = fetched.iter().map(String::as_str);
+            let call = call.chain(remote_arguments(&self.mirror.source, refs));
+            let git = self.mirror.git.bare(&self.mirror.path).remote(TRANSFER_LIMIT);
+            git.run(call).await?;
         }
         let checkpoint = refs.checkpoint.as_ref().map(|tip| tip.commit);
         let is_ours = self.is_ancestor(remote.work, refs.head()).await?
@@ -161,7 +162,7 @@ impl Worktree {
             moves = format!("{moves}delete {checkpoint_ref}\n");
         }
         let call = ["update-ref", "--stdin"];
-        self.mirror.git.in_dir(&self.mirror.path).input(moves).run(call).await?;
+        self.mirror.git.bare(&self.mirror.path).input(moves).run(call).await?;
         remote.save(&self.mirror, self.task).await?;
         self.refs().await
     }
@@ -184,7 +185,7 @@ impl Worktree {
                 let name = refs::aside_ref(self.task, local);
                 self.mirror
                     .git
-                    .in_dir(&self.mirror.path)
+                    .bare(&self.mirror.path)
                     .run(["update-ref", &name, &local.to_string()])
                     .await?;
                 set_aside.push((name, None, Some(local)));
@@ -225,7 +226,7 @@ impl Worktree {
             return Ok(true);
         }
         let call = ["merge-base", "--is-ancestor", &older.to_string(), &newer.to_string()];
-        Ok(self.mirror.git.in_dir(&self.mirror.path).output(&call).await?.code == Some(0))
+        Ok(self.mirror.git.bare(&self.mirror.path).output(&call).await?.code == Some(0))
     }
 }
 

@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use tamma_core::ids::{CommitId, TaskId};
 use tokio::fs;
 
-use crate::git::GitOutput;
+use crate::git::{GitOutput, QUERY_LIMIT, TRANSFER_LIMIT, remote_arguments};
 use crate::mirror::{Error, Mirror, disk_error, task_branch};
 
 /// Trailer that names the run of a commit.
@@ -83,7 +83,7 @@ impl TaskRefs {
         );
         let (branch, checkpoint) = (branch_ref(task), checkpoint_ref(task));
         let call = ["for-each-ref", &format, &branch, &checkpoint];
-        let listed = mirror.git.in_dir(&mirror.path).run(call).await?;
+        let listed = mirror.git.bare(&mirror.path).run(call).await?;
         let mut refs = Self { remote: RemoteWork::load(mirror, task).await?, ..Self::default() };
         for line in listed.lines() {
             let mut parts = line.split('\0');
@@ -134,8 +134,10 @@ impl RemoteWork {
     /// Queries the project's repository with one command.
     pub(crate) async fn query(mirror: &Mirror, task: TaskId) -> Result<Self, Error> {
         let (work, checkpoint) = (work_ref(task), checkpoint_ref(task));
-        let call = ["ls-remote", "--quiet", "--", &mirror.source, &work, &checkpoint];
-        let listed = mirror.git.in_dir(&mirror.path).run(call).await?;
+        let refs = [work.as_str(), &checkpoint];
+        let call = ["ls-remote", "--quiet"].into_iter();
+        let call = call.chain(remote_arguments(&mirror.source, refs));
+        let listed = mirror.git.bare(&mirror.path).remote(QUERY_LIMIT).run(call).await?;
         let mut remote = Self::default();
         for line in listed.lines() {
             match line.split_once('\t') {
@@ -193,7 +195,8 @@ pub(crate) async fn push(
     for (name, from, _) in changes {
         call.push(format!("--force-with-lease={name}:{}", text(from)));
     }
-    call.extend(["--".to_owned(), mirror.source.clone()]);
-    call.extend(changes.iter().map(|(name, _, to)| format!("{}:{name}", text(to))));
-    Ok(mirror.git.in_dir(&mirror.path).output(&call).await?)
+    let refs: Vec<_> = changes.iter().map(|(name, _, to)| format!("{}:{name}", text(to))).collect();
+    let refs = refs.iter().map(String::as_str);
+    call.extend(remote_arguments(&mirror.source, refs).map(str::to_owned));
+    Ok(mirror.git.bare(&mirror.path).remote(TRANSFER_LIMIT).output(&call).await?)
 }

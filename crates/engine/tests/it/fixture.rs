@@ -95,7 +95,7 @@ impl Fixture {
     /// Opens the mirror of a host, whose data is in `data`.
     pub(crate) async fn mirror_on(&self, data: &Path, git: Git) -> Mirror {
         let project = ProjectId("0192a000-0000-7000-8000-000000000002".parse().unwrap());
-        let source = self.project().display().to_string();
+        let source = self.project().display().to_string().parse().unwrap();
         Mirror::open(git, data, project, &source).await.unwrap()
     }
 

@@ -398,11 +398,6 @@ async fn submodules_and_files_of_git_lfs_are_left_out_and_named() {
     let sparse = mirror.clone().with_sparse(SparseFolders::new(&["src".to_owned()]));
     assert_eq!(sparse.missing_content(base).await.unwrap(), MissingContent::default());
 
-    // Filters that would fail, as those of Git LFS do without a server.
-    let path = fixture.data().join("mirrors/0192a000-0000-7000-8000-000000000002.git");
-    for (name, value) in [("smudge", "false"), ("clean", "false"), ("required", "true")] {
-        git_in(&path, &["config", &format!("filter.lfs.{name}"), value]).await;
-    }
     let tree = Worktree::open(&mirror, fixture.task, base).await.unwrap();
     let logo = tree.path().join("art/logo.png");
     assert_eq!(fs::read_to_string(&logo).unwrap(), POINTER);

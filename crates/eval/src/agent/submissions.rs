@@ -26,7 +26,13 @@ pub(super) fn plan(script: &AgentScript, role: ScriptedRole, schema: &Value) -> 
             plan.insert(name.to_owned(), value);
         }
     };
-    offer("signals", json!({ "modules": 1 }));
+    let graded = ["novelty", "tests", "security", "ambiguity"].map(|it| (it, json!("none")));
+    let signals: Map<String, Value> = graded
+        .into_iter()
+        .chain([("modules", json!(1))])
+        .map(|(it, v)| (it.to_owned(), v))
+        .collect();
+    offer("signals", Value::Object(signals));
     offer("assumptions", json!([]));
     offer("questions", json!([]));
     offer("verification", json!(verification));

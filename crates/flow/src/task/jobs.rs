@@ -7,8 +7,11 @@ use tamma_core::actor::Actor;
 use tamma_core::cost::Usage;
 use tamma_core::failure::{FailureKind, JobFailure};
 use tamma_core::ids::Reason;
+use tamma_core::run_queue;
 use tamma_core::task_loop::{EventKind, Outcome, Placement, TaskEvent, Timestamp};
 use tamma_core::version::FormatVersion;
+use temporalio_common::Priority;
+use temporalio_common::error::TimeoutType;
 use temporalio_workflow::{
     ActivityCancellationType, ActivityExecutionError, ActivityOptions, LocalActivityOptions,
     RetryPolicy, TimerOptions, TimerResult, WorkflowCancellationToken, WorkflowContext,
@@ -73,10 +76,13 @@ async fn run_until_finished(
     }
 }
 
+/// Attempts that one activity of a job can have. More than Temporal ever starts.
+const MAX_ATTEMPTS: u32 = 100_000;
+
 /// Calls the activity of a job where its placement says.
 async fn execute_activity(
     ctx: &WorkflowContext<TaskWorkflow>,
-    request: JobRequest,
+    mut request: JobRequest,
     stop: WorkflowCancellationToken,
 ) -> Result<JobResult, ActivityExecutionError> {
     let activity = JobActivity(request.job.kind());
@@ -102,14 +108,34 @@ async fn execute_activity(
         .maximum_interval(Duration::from_secs(30))
         .non_retryable_error_types([NON_RETRYABLE])
         .build();
-    let options = ActivityOptions::with_start_to_close_timeout(limit)
-        .heartbeat_timeout(heartbeat)
-        .retry_policy(retries)
-        .cancellation_type(ActivityCancellationType::WaitCancellationCompleted)
-        .cancellation_token(stop)
-        .maybe_task_queue(queue)
-        .build();
-    ctx.execute_activity(activity, request, options).await
+    loop {
+        let (priority, since) = ctx.state(|it| (it.task_loop.priority, it.task_loop.since));
+        let waited = now(ctx) - since;
+        let level = run_queue::queue_level(priority, waited);
+        // Only the queue of the agent pool gets long. A request that waits for too long there moves
+        // up a level, at most three times.
+        let time = queue.and_then(|_| run_queue::time_at_level(priority, waited)?.to_std().ok());
+        let options = ActivityOptions::with_start_to_close_timeout(limit)
+            .heartbeat_timeout(heartbeat)
+            .retry_policy(retries.clone())
+            .cancellation_type(ActivityCancellationType::WaitCancellationCompleted)
+            .cancellation_token(stop.clone())
+            .maybe_task_queue(queue)
+            .maybe_schedule_to_start_timeout(time)
+            .priority(Priority::builder().priority_key(level).build())
+            .build();
+        match ctx.execute_activity(activity, request.clone(), options).await {
+            Err(error) if has_waited_too_long(&error) => {
+                request.earlier_attempts = request.earlier_attempts.saturating_add(MAX_ATTEMPTS);
+            }
+            result => return result,
+        }
+    }
+}
+
+/// Returns `true` if no worker has started the activity in time.
+fn has_waited_too_long(error: &ActivityExecutionError) -> bool {
+    error.as_timeout().is_some_and(|it| it.timeout_type() == TimeoutType::ScheduleToStart)
 }
 
 /// Returns the worker's own error message, without Temporal's wrapping.

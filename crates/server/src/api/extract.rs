@@ -19,6 +19,17 @@ const MAX_LIMIT: u32 = 500;
 /// Person that the request acts for.
 pub(super) struct CurrentPerson(pub(super) Principal);
 
+/// Person that the request acts for, if it names one.
+pub(super) struct OptionalPerson(pub(super) Option<Principal>);
+
+impl<S: Sync> FromRequestParts<S> for OptionalPerson {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+        Ok(Self(auth::principal(parts).ok()))
+    }
+}
+
 /// Requires that the caller is an operator.
 pub(super) struct RequireOperator;
 

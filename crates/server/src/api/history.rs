@@ -12,6 +12,7 @@ use axum::response::{IntoResponse as _, Response};
 use futures_util::{Stream, StreamExt as _, stream};
 use serde::Deserialize;
 use tamma_core::ids::{ProjectId, TaskId};
+use tamma_core::update_clock::UpdateClock;
 use tamma_store::{ListedTask, Store, TaskFilter};
 use tokio::sync::mpsc;
 use utoipa::IntoParams;
@@ -20,7 +21,8 @@ use uuid::Uuid;
 use super::ApiState;
 use super::extract::{QueryParams, TaskPath, page_request};
 use crate::app::{App, Error, PageRequest};
-use crate::dto::{HistoryPage, RecordedEntry};
+use crate::clock;
+use crate::dto::{HistoryPage, RecordedEntry, TaskUpdate};
 use crate::live::TaskSubscriber;
 use crate::problem::Problem;
 
@@ -62,7 +64,9 @@ pub(super) async fn list(
 /// Streams the history of a task as server-sent events: entries after `Last-Event-ID`, then new
 /// entries until the task is closed.
 ///
-/// The ID of each event is the sequence number of its entry; the data is the entry. If the task is
+/// The ID of each `entry` event is the sequence number of its entry; the data is the entry. Between
+/// entries, an `update` event has the status of the task every `update_interval_seconds`, unless
+/// `proactive_updates` is off. If the task is
 /// closed and has no further entries, the response is 204, so that clients stop reconnecting.
 #[utoipa::path(
     get, path = "/tasks/{id}/events", tag = "log", operation_id = "events",
@@ -94,8 +98,9 @@ pub(super) async fn events(
     if card.state.is_terminal() && card.entries <= after {
         return Ok(StatusCode::NO_CONTENT.into_response());
     }
-    let entries =
-        stream_entries(state.app, task, after, watcher).take_until(state.stop.cancelled_owned());
+    let clock = state.app.update_clock(task).await?;
+    let entries = stream_entries(state.app, task, after, watcher, clock)
+        .take_until(state.stop.cancelled_owned());
     Ok(Sse::new(entries).keep_alive(KeepAlive::new().interval(KEEP_ALIVE_INTERVAL)).into_response())
 }
 
@@ -103,33 +108,61 @@ fn invalid_event_id() -> Error {
     Error::invalid("`Last-Event-ID` is not a sequence number.", "Omit it to receive all entries.")
 }
 
-/// Streams entries after a sequence number until the task is closed.
+/// Streams entries after a sequence number until the task is closed, and regular updates between
+/// them.
 fn stream_entries(
     app: App,
     task: TaskId,
     after: u64,
     watcher: TaskSubscriber,
+    clock: Option<UpdateClock>,
 ) -> impl Stream<Item = Result<Event, Infallible>> {
-    let entries = stream::unfold(Some((app, after, watcher)), move |it| async move {
-        let (app, after, mut watcher) = it?;
+    let entries = stream::unfold(Some((app, after, watcher, clock)), move |it| async move {
+        let (app, after, mut watcher, mut clock) = it?;
         loop {
             let window = PageRequest { after: Some(after.to_string()), limit: BATCH_SIZE };
             // On errors the stream ends; the client reconnects with its last ID.
             let lines = app.history_page(task, &window).await.ok()?.entries;
             if let Some(last) = lines.last() {
                 let (after, ended) = (last.entry.sequence, last.entry.to.is_terminal());
-                let more = (!ended).then_some((app, after, watcher));
-                return Some((
-                    stream::iter(lines.into_iter().map(|line| Ok(entry_event(&line)))),
-                    more,
-                ));
+                let more = (!ended).then_some((app, after, watcher, clock));
+                let events: Vec<_> = lines.iter().map(|line| Ok(entry_event(line))).collect();
+                return Some((stream::iter(events), more));
             }
-            if !watcher.wait_for_entries_after(after).await {
-                return None;
+            tokio::select! {
+                is_open = watcher.wait_for_entries_after(after) => {
+                    if !is_open {
+                        return None;
+                    }
+                }
+                () = wait_for_update(clock.as_ref()) => {
+                    let now = clock::now();
+                    let is_due = clock.as_mut().is_some_and(|clock| clock.is_due(now));
+                    if is_due && let Some(update) = app.task_update(task, now).await.ok()? {
+                        let events = vec![Ok(update_event(&update))];
+                        return Some((stream::iter(events), Some((app, after, watcher, clock))));
+                    }
+                }
             }
         }
     });
     entries.flatten()
+}
+
+/// Waits for the time of the next update; forever without a clock.
+async fn wait_for_update(clock: Option<&UpdateClock>) {
+    match clock {
+        Some(clock) => {
+            let left = (clock.next() - clock::now()).to_std().unwrap_or_default();
+            tokio::time::sleep(left).await;
+        }
+        None => std::future::pending().await,
+    }
+}
+
+/// Builds an event without an ID, so that a client resumes after the last entry.
+fn update_event(update: &TaskUpdate) -> Event {
+    Event::default().event("update").data(serde_json::to_string(update).unwrap_or_default())
 }
 
 fn entry_event(line: &RecordedEntry) -> Event {

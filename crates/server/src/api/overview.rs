@@ -7,9 +7,9 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::ApiState;
-use super::extract::QueryParams;
+use super::extract::{OptionalPerson, QueryParams};
 use crate::app::Error;
-use crate::dto::{Health, MetricsReport};
+use crate::dto::{AgentPool, EffectivePermissions, Health, MetricsReport};
 use crate::problem::Problem;
 
 /// Reports whether the database and Temporal are reachable.
@@ -56,4 +56,42 @@ pub(super) async fn metrics(
         None => None,
     };
     Ok(Json(state.app.metrics(project, days).await?))
+}
+
+/// Returns the status of the agent pool: workers with their runs and free slots, providers, and the
+/// results of each agent.
+#[utoipa::path(
+    get, path = "/agents", tag = "overview", operation_id = "agents",
+    responses((status = OK, body = AgentPool))
+)]
+pub(super) async fn agents(State(state): State<ApiState>) -> Result<Json<AgentPool>, Problem> {
+    Ok(Json(state.app.agent_pool().await?))
+}
+
+/// Project whose permissions are listed.
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(default)]
+#[into_params(parameter_in = Query)]
+pub(super) struct PermissionsQuery {
+    /// Project ID or name; optional if only one project is registered.
+    project: Option<String>,
+}
+
+/// Returns the effective permissions of people and agents in a project.
+#[utoipa::path(
+    get, path = "/permissions", tag = "overview", operation_id = "permissions",
+    params(PermissionsQuery),
+    responses(
+        (status = OK, body = EffectivePermissions),
+        (status = UNPROCESSABLE_ENTITY, body = Problem, content_type = "application/problem+json",
+            description = "The project's configuration has errors."),
+    )
+)]
+pub(super) async fn permissions(
+    State(state): State<ApiState>,
+    OptionalPerson(by): OptionalPerson,
+    QueryParams(query): QueryParams<PermissionsQuery>,
+) -> Result<Json<EffectivePermissions>, Problem> {
+    let by = by.map(|by| by.name);
+    Ok(Json(state.app.effective_permissions(query.project.as_deref(), by.as_ref()).await?))
 }

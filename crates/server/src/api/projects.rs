@@ -1,11 +1,12 @@
 //! Registered repositories.
 
 use axum::Json;
-use axum::extract::State;
+use axum::extract::{Path, State};
+use tamma_core::repository_address::hide_url_credentials;
 
 use super::ApiState;
 use super::extract::{CurrentPerson, JsonBody};
-use crate::dto::{NewProject, ProjectList, RegisteredProject};
+use crate::dto::{AppliedRules, NewProject, ProjectList, RegisteredProject};
 use crate::problem::Problem;
 
 /// Lists all registered repositories, by name.
@@ -18,15 +19,17 @@ pub(super) async fn list(State(state): State<ApiState>) -> Result<Json<ProjectLi
     Ok(Json(ProjectList { projects: projects.into_iter().map(RegisteredProject::from).collect() }))
 }
 
-/// Registers a repository. If its path is already registered, the project is renamed.
+/// Registers a repository, for operators. A registered path is renamed.
 #[utoipa::path(
     post, path = "/projects", tag = "projects", operation_id = "register_project",
     params(("Tamma-Person" = String, Header, description = "Name of the person.")),
     request_body = NewProject,
     responses(
         (status = OK, body = RegisteredProject),
+        (status = FORBIDDEN, body = Problem, content_type = "application/problem+json",
+            description = "The caller is no operator, or no approver of the registered project."),
         (status = UNPROCESSABLE_ENTITY, body = Problem, content_type = "application/problem+json",
-            description = "The name is taken, or a field is empty."),
+            description = "The name is taken, a field is empty, or the address is not allowed."),
     )
 )]
 pub(super) async fn register(
@@ -38,8 +41,33 @@ pub(super) async fn register(
     Ok(Json(project.into()))
 }
 
+/// Applies the rules in a project's `tamma.yaml` to its open tasks. What the old rules allowed is
+/// void: plans are checked and approved again, and runs stop.
+#[utoipa::path(
+    post, path = "/projects/{id}/rules", tag = "projects", operation_id = "apply_rules",
+    params(
+        ("id" = String, Path, description = "Project ID or name."),
+        ("Tamma-Person" = String, Header, description = "Name of the person."),
+    ),
+    responses(
+        (status = OK, body = AppliedRules),
+        (status = NOT_FOUND, body = Problem, content_type = "application/problem+json",
+            description = "Project not found."),
+        (status = UNPROCESSABLE_ENTITY, body = Problem, content_type = "application/problem+json",
+            description = "The project's configuration has errors."),
+    )
+)]
+pub(super) async fn apply_rules(
+    State(state): State<ApiState>,
+    Path(project): Path<String>,
+    CurrentPerson(by): CurrentPerson,
+) -> Result<Json<AppliedRules>, Problem> {
+    Ok(Json(state.app.apply_rules(&by, Some(&project)).await?))
+}
+
 impl From<tamma_store::RegisteredProject> for RegisteredProject {
     fn from(project: tamma_store::RegisteredProject) -> Self {
-        Self { id: project.id.0, name: project.name, repository: project.repository }
+        let repository = hide_url_credentials(&project.repository);
+        Self { id: project.id.0, name: project.name, repository }
     }
 }

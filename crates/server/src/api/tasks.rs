@@ -257,3 +257,48 @@ pub(super) async fn inbox(
     };
     Ok(Json(state.app.inbox(project, &page_request(query.after, query.limit)?).await?))
 }
+
+/// Lists tasks that exceed the soft timeout of their state, most overdue first.
+#[utoipa::path(
+    get, path = "/tasks/overdue", tag = "tasks", operation_id = "overdue_tasks", params(InboxQuery),
+    responses((status = OK, body = TaskPage))
+)]
+pub(super) async fn overdue(
+    State(state): State<ApiState>,
+    QueryParams(query): QueryParams<InboxQuery>,
+) -> Result<Json<TaskPage>, Problem> {
+    let project = match &query.project {
+        Some(project) => Some(state.app.resolve_project(Some(project)).await?.id),
+        None => None,
+    };
+    Ok(Json(state.app.overdue_tasks(project, &page_request(query.after, query.limit)?).await?))
+}
+
+/// Filter for failing tasks.
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(default)]
+#[into_params(parameter_in = Query)]
+pub(super) struct FailingQuery {
+    /// Project ID or name.
+    project: Option<String>,
+    /// Maximum number of items, 1 to 500; default 50.
+    limit: Option<u32>,
+}
+
+/// Lists open tasks with at least three failures, most failures first.
+#[utoipa::path(
+    get, path = "/tasks/failing", tag = "tasks", operation_id = "failing_tasks",
+    params(FailingQuery),
+    responses((status = OK, body = TaskPage))
+)]
+pub(super) async fn failing(
+    State(state): State<ApiState>,
+    QueryParams(query): QueryParams<FailingQuery>,
+) -> Result<Json<TaskPage>, Problem> {
+    let project = match &query.project {
+        Some(project) => Some(state.app.resolve_project(Some(project)).await?.id),
+        None => None,
+    };
+    let limit = page_request(None, query.limit)?.limit;
+    Ok(Json(state.app.failing_tasks(project, limit).await?))
+}

@@ -5,7 +5,9 @@
 //! The workflow compares again.
 
 use tamma_core::approval::ApprovalScope;
+use tamma_core::format::capitalize;
 use tamma_core::ids::{CommitId, Reason, TaskId};
+use tamma_core::plan::{PlanAdjustment, PlanSummary};
 use tamma_core::rules::Permission;
 use tamma_core::task_loop::{self, Refusal, TaskLoop};
 use tamma_flow::{ActionRequest, TaskWorkflow, workflow_id};
@@ -28,11 +30,18 @@ impl App {
         action: TaskAction,
         key: Option<String>,
     ) -> Result<TaskStatus, Error> {
+        if let TaskAction::Rate { stars, reason } = action {
+            return self.rate_task(task, by, stars, reason).await;
+        }
         let task_loop = self.task_loop(task).await?;
         if task_loop.state.is_terminal() {
             return Err(Error::Refused(Refusal::Ended(task_loop.state).to_string()));
         }
         let action = self.to_machine_action(&task_loop, action).await?;
+        let edited = match &action {
+            task_loop::Action::AdjustPlan { plan, .. } => Some(plan.clone()),
+            _ => None,
+        };
         match self.authorize(&by, Permission::from(&action), task_loop.project).await {
             // Operators can stop tasks even while the configuration has errors.
             Err(Error::PermissionsUnknown { reason, .. })
@@ -55,6 +64,10 @@ impl App {
             Ok(Err(error)) => return Err(self.update_error(task, error).await),
             Err(_) => return Err(Error::WorkflowTimeout),
         };
+        if let Some(plan) = edited {
+            // The worker does the same before it checks the plan. Until then, people can read it.
+            self.save_edited_plan(task, &plan).await;
+        }
         Ok(TaskStatus {
             state: status.state,
             paused: status.paused,
@@ -65,7 +78,7 @@ impl App {
     }
 
     /// Converts a failed workflow update to an error for the person.
-    async fn update_error(&self, task: TaskId, error: WorkflowUpdateError) -> Error {
+    pub(super) async fn update_error(&self, task: TaskId, error: WorkflowUpdateError) -> Error {
         match error {
             WorkflowUpdateError::Failed(failure) => Error::Refused(failure.message.clone()),
             // The workflow is closed, or its history has passed the retention period.
@@ -130,10 +143,65 @@ impl App {
                 A::RollBack { to, reason: parse_reason(reason)? }
             }
             TaskAction::Skip { reason } => A::Skip { reason: parse_reason(reason)? },
+            TaskAction::Convene { question } => {
+                A::Convene { question: self.store.save_text(&non_empty_text(&question)?).await? }
+            }
             TaskAction::Abandon { reason } => A::Abandon { reason: parse_reason(reason)? },
             TaskAction::Acknowledge {} => A::Acknowledge,
+            TaskAction::AdjustPlan { plan, adjustments, reason } => {
+                self.adjust_plan_action(task_loop, &plan, &adjustments, reason).await?
+            }
+            TaskAction::Rate { stars, reason } => {
+                A::Rate { stars, reason: reason.map(parse_reason).transpose()? }
+            }
         })
     }
+
+    /// Applies edits to the current plan, and stores the result with the list of edits.
+    async fn adjust_plan_action(
+        &self,
+        task_loop: &TaskLoop,
+        plan: &str,
+        adjustments: &[PlanAdjustment],
+        reason: String,
+    ) -> Result<task_loop::Action, Error> {
+        let scope = approval_scope(task_loop, plan, "adjust the plan")?;
+        let reason = parse_reason(reason)?;
+        let (_, current) = self.store.plan_by_hash(task_loop.task, scope.plan).await?;
+        let (edited, applied) = current.apply_adjustments(adjustments).map_err(|error| {
+            Error::invalid(
+                capitalize(&format!("{error}.")),
+                "Give the name of a field and its complete new value.",
+            )
+        })?;
+        let rules = self.store.rules(scope.pin.policy).await?;
+        let version = task_loop.plan.as_ref().map_or(1, |plan| plan.version + 1);
+        let stored_at = self.store.save_text(&to_text(&edited)?).await?;
+        Ok(task_loop::Action::AdjustPlan {
+            scope,
+            plan: Box::new(edited.summarize(version, stored_at, &rules)),
+            adjustments: self.store.save_text(&to_text(&applied)?).await?,
+            reason,
+        })
+    }
+
+    /// Saves an accepted edit as a version of the plan.
+    async fn save_edited_plan(&self, task: TaskId, plan: &PlanSummary) {
+        let saved = async {
+            let text = self.store.text(&plan.stored_at).await?;
+            let content =
+                serde_json::from_str(&text).map_err(|error| Error::Internal(Box::new(error)))?;
+            self.store.save_plan(task, plan.version, &content).await?;
+            Ok::<_, Error>(())
+        };
+        if let Err(error) = saved.await {
+            tracing::warn!(%task, %error, "failed to save edited plan; the worker will");
+        }
+    }
+}
+
+fn to_text(value: &impl serde::Serialize) -> Result<String, Error> {
+    serde_json::to_string_pretty(value).map_err(|error| Error::Internal(error.into()))
 }
 
 /// Returns whether an action only stops work.
@@ -182,7 +250,7 @@ fn check_hash_prefix(what: &'static str, requested: &str, now: &str) -> Result<(
     Err(Error::Changed { what, requested: first(&requested), now: first(now) })
 }
 
-fn parse_reason(text: impl AsRef<str>) -> Result<Reason, Error> {
+pub(super) fn parse_reason(text: impl AsRef<str>) -> Result<Reason, Error> {
     non_empty_text(text.as_ref())?.parse().map_err(|_| {
         Error::invalid(
             format!("The reason is longer than {} characters.", Reason::MAX),

@@ -61,12 +61,14 @@ impl App {
             depends_on: new.depends_on.into_iter().map(TaskId).collect(),
             suggested_agent: new.suggested_agent,
             issue_url: new.issue_url,
+            issue_number: new.issue_number,
             metadata: new.metadata,
         };
         if self.task_exists(&task).await? {
             return Ok(AddedTask { created: false, task: self.task_card(id).await? });
         }
         self.check_dependencies(&task).await?;
+        check_suggested_agent(&task, &rules)?;
         let submitted_plan = match submitted_plan {
             Some(plan) => Some(self.store.save_text(&validate_plan(plan)?).await?),
             None => None,
@@ -168,6 +170,18 @@ impl App {
             Err(late) => Err(Error::Unavailable { what: "Temporal", source: late.into() }),
         }
     }
+}
+
+/// Checks the agent that the task suggests, so that it is used or refused, and never ignored.
+fn check_suggested_agent(task: &Task, rules: &Rules) -> Result<(), Error> {
+    let Some(agent) = &task.suggested_agent else { return Ok(()) };
+    rules.check_suggested_agent(agent).map_err(|error| {
+        Error::invalid(
+            format!("Cannot use the suggested agent: {error}."),
+            "Choose another agent, leave it out to use the tier's, or configure it under `agents` \
+             in `tamma.yaml`.",
+        )
+    })
 }
 
 fn id_taken(task: &Task, existing: &Task) -> Error {

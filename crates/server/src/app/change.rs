@@ -35,6 +35,7 @@ impl App {
             commit: reviewed.commit.to_string(),
             passed: reviewed.verdict.passed,
             patch,
+            is_truncated: reviewed.is_diff_truncated,
         })
     }
 

@@ -1,6 +1,7 @@
 //! Chat: answers questions from stored data, and runs actions after confirmation.
 //!
-//! Conversations live in this process only, so a restart discards unconfirmed proposals. Confirmed
+//! Conversations are in the store, so that any server can continue them. A proposal is removed there
+//! before its command runs, so that it runs once even if two servers get the confirmation. Confirmed
 //! commands go through the same use cases as all other requests, under the person's name and with
 //! their permissions.
 
@@ -8,25 +9,28 @@ mod model_parser;
 mod replies;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use tamma_chat::{
     ChatAction, ChatContext, ChatLesson, ChatTask, ConfirmError, Confirmed, Conversation, Intent,
-    LessonDecision, MessageOutcome, RequestedChange,
+    LessonDecision, MessageOutcome, RequestedChange, SavedConversation,
 };
 use tamma_core::format::{capitalize, humanize};
 use tamma_core::ids::{KnowledgeId, Name, ProjectId, TaskId};
 use tamma_core::knowledge::{EntryScope, EntryStatus};
 use tamma_core::task::Priority;
-use tamma_store::{KnowledgeFilter, TaskFilter};
-use tokio::sync::Mutex;
+use tamma_core::task_loop::Timestamp;
+use tamma_store::{ConversationRecord, KnowledgeFilter, TaskFilter};
 use uuid::Uuid;
 
 use self::model_parser::ParsedMessage;
 use super::{App, Error, PageRequest, Principal};
+use crate::clock;
 use crate::dto::{
     BudgetGrant, ChatReply, KnowledgeDecision, NewChatMessage, NewTask, ProposedCommand, TaskAction,
 };
+use crate::problem::Problem;
 
 /// Maximum number of tasks, and of lessons, that a message can refer to. Newest first.
 const MAX_SUBJECTS: u32 = 200;
@@ -34,8 +38,11 @@ const MAX_SUBJECTS: u32 = 200;
 /// Maximum number of items in a reply.
 const MAX_LISTED: usize = 10;
 
-/// Maximum number of open conversations. The oldest is dropped first.
-const MAX_CONVERSATIONS: usize = 1_000;
+/// Maximum number of messages and replies kept per conversation.
+const MAX_MESSAGES: usize = 100;
+
+/// Maximum number of tries, if another server handles a message of the same conversation.
+const MAX_TRIES: usize = 5;
 
 /// Maximum length of a message, in characters.
 const MAX_MESSAGE_CHARS: usize = 4_000;
@@ -43,30 +50,23 @@ const MAX_MESSAGE_CHARS: usize = 4_000;
 /// Reason recorded for actions that need one when the message has none.
 const DEFAULT_REASON: &str = "requested in chat, no reason given";
 
-/// Conversations of this process. Each has its own lock, so a slow model call blocks only its own
-/// conversation.
-#[derive(Clone, Default)]
-pub(crate) struct Conversations(Arc<Mutex<BTreeMap<Uuid, Arc<Mutex<ChatSession>>>>>);
-
-#[derive(Default)]
-struct ChatSession {
-    conversation: Conversation,
+/// State of a conversation, as it is stored.
+#[derive(Default, Serialize, Deserialize)]
+#[serde(default)]
+struct SavedChat {
+    conversation: SavedConversation,
     last_task: Option<TaskId>,
-    /// Owner of the conversation. Other people cannot confirm its proposals.
-    person: Option<Name>,
 }
 
-impl Conversations {
-    async fn session(&self, id: Uuid) -> Arc<Mutex<ChatSession>> {
-        let mut sessions = self.0.lock().await;
-        if sessions.len() >= MAX_CONVERSATIONS
-            && !sessions.contains_key(&id)
-            && let Some(oldest) = sessions.keys().next().copied()
-        {
-            sessions.remove(&oldest);
-        }
-        sessions.entry(id).or_default().clone()
-    }
+/// Message or reply of a conversation, as it is stored.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ChatMessage {
+    /// Name of the person; `None` for replies.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) by: Option<String>,
+    pub(crate) at: Timestamp,
+    /// Reply, or a message in the same form.
+    pub(crate) reply: ChatReply,
 }
 
 /// Tasks and lessons that a message can refer to, with the project of each task.
@@ -82,33 +82,97 @@ impl App {
         &self,
         by: &Principal,
         new_message: NewChatMessage,
-    ) -> Result<ChatReply, Error> {
+    ) -> Result<ChatReply, Problem> {
         if new_message.message.chars().count() > MAX_MESSAGE_CHARS {
-            return Err(Error::invalid(
-                format!("The message is longer than {MAX_MESSAGE_CHARS} characters."),
-                "Shorten it, or put the details into a task's description.",
-            ));
+            let detail = format!("The message is longer than {MAX_MESSAGE_CHARS} characters.");
+            let hint = "Shorten it, or put the details into a task's description.";
+            return Err(Error::invalid(detail, hint).into());
         }
-        let session = self.conversations.session(new_message.conversation).await;
-        let mut session = session.lock().await;
-        if session.person.get_or_insert_with(|| by.name.clone()) != &by.name {
-            return Err(Error::Refused("This conversation belongs to someone else.".to_owned()));
-        }
-        if let Some(task) = new_message.task {
-            session.last_task = Some(TaskId(task));
-        }
-        let subjects = self.load_subjects(session.last_task).await?;
+        let own = ChatReply { lines: paragraphs(&new_message.message), ..ChatReply::default() };
+        let own = ChatMessage { by: Some(by.to_string()), at: clock::now(), reply: own };
+        let (mut record, mut last_task, outcome, subjects, parsed) =
+            self.handle_message(by, &new_message).await?;
         let context = &subjects.context;
-        let parsed = if session.conversation.is_answer(&new_message.message, context) {
-            ParsedMessage::default()
-        } else {
-            self.parse_with_model(&new_message.message, &subjects).await?
+        let mut conversation = Conversation::restore(chat_state(&record)?.conversation, context);
+        let answered =
+            self.answer_outcome(by, outcome, &conversation, context, &mut last_task).await;
+        if answered.is_err() {
+            // An error ends the proposal, like every other answer.
+            conversation = Conversation::default();
+        }
+        let reply = answered
+            .map(|reply| ChatReply { parsed_by: parsed.parser, note: parsed.note, ..reply })
+            .map_err(Problem::from);
+        let shown = match &reply {
+            Ok(reply) => reply.clone(),
+            Err(Problem { detail, hint, .. }) => {
+                let lines = std::iter::once(detail).chain(hint).cloned().collect();
+                ChatReply { lines, ..ChatReply::default() }
+            }
         };
-        let reply = match session.conversation.handle_interpreted(
-            &new_message.message,
-            context,
-            parsed.understood,
-        ) {
+        let theirs = ChatMessage { by: None, at: clock::now(), reply: shown };
+        let state = SavedChat { conversation: conversation.save(), last_task };
+        record.state = to_value(&state)?;
+        record.messages = append_messages(&record.messages, &[own, theirs])?;
+        // A later message has been handled meanwhile if this fails; its state counts.
+        self.store.save_conversation(&record).await.map_err(Error::from)?;
+        reply
+    }
+
+    /// Reads a message in its conversation, and stores what it does to the proposal.
+    async fn handle_message(
+        &self,
+        by: &Principal,
+        new_message: &NewChatMessage,
+    ) -> Result<HandledMessage, Error> {
+        for _ in 0..MAX_TRIES {
+            let mut record = match self.store.conversation(new_message.conversation).await? {
+                Some(record) => record,
+                None => ConversationRecord {
+                    id: new_message.conversation,
+                    person: by.name.clone(),
+                    state: to_value(&SavedChat::default())?,
+                    messages: Value::Array(Vec::new()),
+                    revision: 0,
+                },
+            };
+            if record.person != by.name {
+                return Err(Error::Refused(
+                    "This conversation belongs to someone else.".to_owned(),
+                ));
+            }
+            let saved = chat_state(&record)?;
+            let last_task = new_message.task.map(TaskId).or(saved.last_task);
+            let subjects = self.load_subjects(last_task).await?;
+            let context = &subjects.context;
+            let mut conversation = Conversation::restore(saved.conversation, context);
+            let mut parsed = if conversation.is_answer(&new_message.message, context) {
+                ParsedMessage::default()
+            } else {
+                self.parse_with_model(&new_message.message, &subjects).await?
+            };
+            let understood = parsed.understood.take();
+            let outcome =
+                conversation.handle_interpreted(&new_message.message, context, understood);
+            record.state = to_value(&SavedChat { conversation: conversation.save(), last_task })?;
+            if self.store.save_conversation(&record).await? {
+                record.revision += 1;
+                return Ok((record, last_task, outcome, subjects, parsed));
+            }
+        }
+        Err(Error::Refused("Another message of this conversation is being handled.".to_owned()))
+    }
+
+    /// Answers a message, or runs the command that it confirms.
+    async fn answer_outcome(
+        &self,
+        by: &Principal,
+        outcome: MessageOutcome,
+        conversation: &Conversation,
+        context: &ChatContext,
+        last_task: &mut Option<TaskId>,
+    ) -> Result<ChatReply, Error> {
+        Ok(match outcome {
             MessageOutcome::Confirmed(confirmed) => self.execute(by, confirmed, context).await?,
             MessageOutcome::Declined => {
                 single_line_reply("decline", "Dismissed. Nothing was changed.")
@@ -117,21 +181,33 @@ impl App {
                 single_line_reply("refused", &capitalize(&format!("{reason}.")))
             }
             MessageOutcome::Interpreted(understood) => {
-                session.last_task = task_of_intent(&understood.intent).or(session.last_task);
-                let proposal = session.conversation.pending().map(|proposal| ProposedCommand {
+                *last_task = task_of_intent(&understood.intent).or(*last_task);
+                let proposal = conversation.pending().map(|proposal| ProposedCommand {
                     command: proposal.command().to_string(),
                     digest: proposal.digest().to_string(),
                 });
                 let change = matches!(understood.intent, Intent::Change(_));
                 let mut reply = self.answer_intent(&understood.intent, context).await?;
                 if let [only] = reply.tasks.as_slice() {
-                    session.last_task = Some(TaskId(only.task));
+                    *last_task = Some(TaskId(only.task));
                 }
                 reply.proposal = proposal.filter(|_| change);
                 reply
             }
+        })
+    }
+
+    /// Returns the newest messages and replies of a person's conversation, oldest first.
+    pub(crate) async fn chat_messages(
+        &self,
+        conversation: Uuid,
+        by: &Name,
+    ) -> Result<Vec<ChatMessage>, Error> {
+        let record = self.store.conversation(conversation).await?;
+        let Some(record) = record.filter(|record| record.person == *by) else {
+            return Ok(Vec::new());
         };
-        Ok(ChatReply { parsed_by: parsed.parser, note: parsed.note, ..reply })
+        serde_json::from_value(record.messages).map_err(|error| unreadable(conversation, error))
     }
 
     /// Loads the tasks and lessons that a message can refer to.
@@ -263,6 +339,37 @@ impl App {
     }
 }
 
+/// Conversation after a message, with the last task, the outcome and what it was based on.
+type HandledMessage =
+    (ConversationRecord, Option<TaskId>, MessageOutcome, ChatSubjects, ParsedMessage);
+
+fn chat_state(record: &ConversationRecord) -> Result<SavedChat, Error> {
+    serde_json::from_value(record.state.clone()).map_err(|error| unreadable(record.id, error))
+}
+
+fn unreadable(id: Uuid, error: serde_json::Error) -> Error {
+    Error::Corrupt { what: "conversation", key: id.to_string(), source: error.into() }
+}
+
+fn to_value(value: &impl Serialize) -> Result<Value, Error> {
+    serde_json::to_value(value).map_err(|error| Error::Internal(error.into()))
+}
+
+/// Appends messages and drops the oldest ones.
+fn append_messages(before: &Value, new: &[ChatMessage]) -> Result<Value, Error> {
+    let mut messages = before.as_array().cloned().unwrap_or_default();
+    for message in new {
+        messages.push(to_value(message)?);
+    }
+    let from = messages.len().saturating_sub(MAX_MESSAGES);
+    Ok(Value::Array(messages.split_off(from)))
+}
+
+/// Splits a message into its lines.
+fn paragraphs(text: &str) -> Vec<String> {
+    text.lines().map(str::trim).filter(|line| !line.is_empty()).map(str::to_owned).collect()
+}
+
 fn to_task_action(action: ChatAction, plan: String, commit: String) -> TaskAction {
     let or_default = |reason: Option<String>| reason.unwrap_or_else(|| DEFAULT_REASON.to_owned());
     match action {
@@ -306,6 +413,7 @@ fn new_task(new: tamma_chat::TaskDraft) -> NewTask {
         depends_on: Vec::new(),
         suggested_agent: None,
         issue_url: None,
+        issue_number: None,
         metadata: BTreeMap::new(),
         plan: None,
     }

@@ -73,6 +73,7 @@ impl App {
                 .collect::<Result<_, _>>()?,
             status: EntryStatus::Pending,
             expires_at: new.expires_at,
+            origin: None,
         };
         validate_entry(&entry)?;
         match self.store.knowledge_entry(entry.id).await {
@@ -203,6 +204,8 @@ impl App {
         self.authorize_scope(by, permission, before.scope).await?;
         self.authorize_scope(by, permission, entry.scope).await?;
         entry.status = EntryStatus::Pending;
+        // An edit does not change where the entry comes from.
+        entry.origin = before.origin;
         validate_entry(&entry)?;
         if let EntryScope::Project(id) = entry.scope {
             self.resolve_project(Some(&id.to_string())).await?;
@@ -268,6 +271,7 @@ impl App {
             depends_on: Vec::new(),
             suggested_agent: None,
             issue_url: None,
+            issue_number: None,
             metadata: std::collections::BTreeMap::new(),
         };
         let result = index.check(&task, &request.plan, clock::now(), &rules);

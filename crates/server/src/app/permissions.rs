@@ -3,11 +3,13 @@
 use std::fmt;
 use std::ops::Deref;
 
-use strum::Display;
+use strum::{Display, IntoEnumIterator as _};
 use tamma_core::ids::{Name, ProjectId};
-use tamma_core::rules::{PeopleRules, Permission, PersonRole};
+use tamma_core::rules::{AgentRole, PeopleRules, Permission, PersonRole};
+use tamma_policy::RolePolicy;
 
 use super::{App, Error};
+use crate::dto::{AgentPermission, EffectivePermissions, PersonPermissions, RolePermissions};
 
 /// Person that a request acts for, with the method that identified them.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -96,6 +98,48 @@ impl App {
             // Without projects there is nothing to protect.
             (None, None) => Ok(()),
         }
+    }
+
+    /// Returns the effective permissions of people and agents in a project.
+    pub(crate) async fn effective_permissions(
+        &self,
+        project: Option<&str>,
+        by: Option<&Name>,
+    ) -> Result<EffectivePermissions, Error> {
+        let project = self.resolve_project(project).await?;
+        let rules = self.project_rules(&project.repository).await?;
+        let (people, mut agents) = (&rules.people, Vec::new());
+        for role in AgentRole::iter() {
+            let policy = RolePolicy::new(role, &rules.permissions)
+                .map_err(|error| Error::Internal(error.into()))?;
+            let permissions = policy.permissions().into_iter().map(|it| AgentPermission {
+                effect: it.effect.to_string(),
+                access: it.access,
+                rule: it.rule,
+                reason: it.reason,
+                default: it.is_default,
+            });
+            let (role, permissions) = (role.to_string(), permissions.collect());
+            agents.push(RolePermissions { role, permissions });
+        }
+        let permissions_of = |role: PersonRole| {
+            let has = |it: &Permission| role >= it.required_role();
+            Permission::iter().filter(has).map(|it| it.to_string()).collect()
+        };
+        Ok(EffectivePermissions {
+            project: project.name,
+            people: PersonPermissions {
+                everybody: people.everybody.to_string(),
+                named: people
+                    .named
+                    .iter()
+                    .map(|(name, role)| (name.clone(), role.to_string()))
+                    .collect(),
+                roles: PersonRole::iter().map(|it| (it.to_string(), permissions_of(it))).collect(),
+                you: by.map(|by| people.role(by).to_string()),
+            },
+            agents,
+        })
     }
 
     /// Checks that the caller is an operator.

@@ -1,6 +1,7 @@
 //! Registering and resolving projects.
 
 use tamma_core::ids::ProjectId;
+use tamma_core::repository_address::RepositoryAddress;
 use tamma_core::rules::Permission;
 use tamma_store::{Conflict, RegisteredProject};
 use uuid::Uuid;
@@ -10,14 +11,14 @@ use crate::clock;
 use crate::dto::NewProject;
 
 impl App {
-    /// Registers a repository, or renames the project that already has its path.
+    /// Registers a repository, or updates the project that has its path or the given ID.
     pub(crate) async fn register_project(
         &self,
         by: &Principal,
         new: NewProject,
     ) -> Result<RegisteredProject, Error> {
-        // Workers execute commands from a project's configuration, so members cannot register one.
-        self.authorize_in_any_project(by, Permission::Decide).await?;
+        // Workers execute commands from a project's configuration, so only operators register one.
+        Self::require_operator(by)?;
         let NewProject { id, name, repository } = new;
         if name.trim().is_empty() || name.chars().count() > 100 {
             return Err(Error::invalid(
@@ -25,10 +26,10 @@ impl App {
                 "Use a short name, such as the name of its directory.",
             ));
         }
-        if repository.trim().is_empty() {
+        if let Err(error) = repository.parse::<RepositoryAddress>() {
             return Err(Error::invalid(
-                "The repository is missing.",
-                "Give the path of the repository on the server, or its URL.",
+                format!("The repository cannot be used: {error}."),
+                "Give the absolute path of the repository on the server, or an https or ssh URL.",
             ));
         }
         let id = match id {
@@ -38,6 +39,11 @@ impl App {
                 None => ProjectId(clock::new_id()),
             },
         };
+        match self.authorize(by, Permission::Decide, id).await {
+            // A new project has no roles yet.
+            Ok(()) | Err(Error::NotFound { .. }) => {}
+            Err(error) => return Err(error),
+        }
         let project = RegisteredProject { id, name, repository };
         match self.store.register_project(&project).await {
             Ok(()) => {

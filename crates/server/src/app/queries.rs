@@ -3,6 +3,8 @@
 use chrono::TimeDelta;
 use tamma_core::ids::{ProjectId, TaskId};
 use tamma_core::task_loop::{self, TaskLoop, allowed_answers};
+use tamma_core::time::Timestamp;
+use tamma_core::update_clock::UpdateClock;
 use tamma_store::{ListPosition, ListedTask, TaskFilter};
 use temporalio_client::tonic::Request;
 use temporalio_common::protos::temporal::api::workflowservice::v1::GetSystemInfoRequest;
@@ -12,8 +14,8 @@ use super::{App, Error};
 use crate::clock;
 use crate::dto::{
     Health, HistoryPage, IterationSummary, MetricTargets, MetricsReport, OpenQuestion,
-    PlanApproval, PlanDecision, PlanVersion, RecordedEntry, RiskReport, SentAlert, TaskCard,
-    TaskDetail, TaskPage,
+    PlanApproval, PlanDecision, PlanVersion, RecordedEntry, RiskReport, SentAlert, StateTime,
+    TaskCard, TaskDetail, TaskPage, TaskUpdate,
 };
 
 /// Page of a list that a client requests.
@@ -99,6 +101,49 @@ impl App {
         Ok(task_page(page.tasks, page.next.map(|next| next.encode())))
     }
 
+    /// Lists tasks that exceed their soft timeout, most overdue first.
+    pub(crate) async fn overdue_tasks(
+        &self,
+        project: Option<ProjectId>,
+        window: &PageRequest,
+    ) -> Result<TaskPage, Error> {
+        let after = window.after.as_deref().map(ListPosition::decode).transpose()?;
+        let page = self.store.over_timeout(project, clock::now(), after, window.limit).await?;
+        Ok(task_page(page.tasks, page.next.map(|next| next.encode())))
+    }
+
+    /// Lists open tasks with at least three failures, most failures first.
+    pub(crate) async fn failing_tasks(
+        &self,
+        project: Option<ProjectId>,
+        limit: u32,
+    ) -> Result<TaskPage, Error> {
+        Ok(task_page(self.store.failing_often(project, limit).await?, None))
+    }
+
+    /// Returns the clock of regular updates about a task, or `None` if its rules turn them off.
+    pub(crate) async fn update_clock(&self, id: TaskId) -> Result<Option<UpdateClock>, Error> {
+        // Without its rules, the defaults apply.
+        let rules = self.task_rules(&self.task_loop(id).await?).await.unwrap_or_default();
+        let interaction = &rules.scrum_master.user_interaction;
+        let interval = TimeDelta::seconds(interaction.update_interval_seconds.into());
+        Ok(interaction.proactive_updates.then(|| UpdateClock::new(clock::now(), interval)))
+    }
+
+    /// Returns an update about a task, or `None` once it is closed.
+    pub(crate) async fn task_update(
+        &self,
+        id: TaskId,
+        at: Timestamp,
+    ) -> Result<Option<TaskUpdate>, Error> {
+        let card = self.task_card(id).await?;
+        if card.state.is_terminal() {
+            return Ok(None);
+        }
+        let run = self.current_run(id).await?;
+        Ok(Some(TaskUpdate { at, task: card, run }))
+    }
+
     /// Returns the list entry of a task.
     pub(crate) async fn task_card(&self, id: TaskId) -> Result<TaskCard, Error> {
         readable_card(self.store.task(id).await?.card)
@@ -116,6 +161,7 @@ impl App {
         let decisions = self.store.decisions(id).await?;
         let runs = self.store.iterations(id).await?;
         let alerts = self.store.alerts(id).await?;
+        let entered = self.store.entered_states(id).await?;
         let (task_loop, damage) = match stored.task_loop {
             Ok(task_loop) => (Some(task_loop), None),
             Err(damage) => (None, Some(damage.reason)),
@@ -133,6 +179,7 @@ impl App {
             depends_on: task.depends_on.into_iter().map(|id| id.0).collect(),
             suggested_agent: task.suggested_agent,
             issue_url: task.issue_url,
+            issue_number: task.issue_number,
             metadata: task.metadata,
             question: match task_loop.and_then(|it| it.open_question.as_ref()) {
                 Some(question) => Some(self.open_question(question).await?),
@@ -153,6 +200,10 @@ impl App {
             iterations: runs.into_iter().map(IterationSummary::from).collect(),
             current_run: run,
             alerts: alerts.into_iter().map(SentAlert::from).collect(),
+            states: StateTime::sum(&entered, clock::now()),
+            ratings: task_loop
+                .map(|it| it.ratings.iter().map(|(by, stars)| (by.to_string(), *stars)).collect())
+                .unwrap_or_default(),
             base: task_loop.and_then(|it| it.pin).map(|pin| pin.base.to_string()),
             commit: task_loop.and_then(|it| it.commit).map(|commit| commit.to_string()),
             read_error: damage,

@@ -4,11 +4,13 @@ use std::collections::BTreeMap;
 
 use tamma_core::budget::Spend;
 use tamma_core::history::HistoryEntry;
-use tamma_core::ids::TaskId;
-use tamma_core::report::{self, ReportSources, RunSummary};
+use tamma_core::ids::{ProjectId, TaskId};
+use tamma_core::learning::lesson_title;
+use tamma_core::report::{self, LessonReport, ReportSources, RunSummary};
+use tamma_core::rules::Rules;
 use tamma_core::run_result::RunResult;
 use tamma_flow::activities::JobResult;
-use tamma_store::RunEnd;
+use tamma_store::{KnowledgeFilter, RunEnd};
 
 use super::{App, Error};
 use crate::dto::TaskReportResponse;
@@ -43,6 +45,12 @@ impl App {
         let runs = self.store.runs(id).await?;
         let runs: Vec<_> = runs.into_iter().map(|run| report_run(run, &claims)).collect();
         let spend: Spend = task_loop.spend;
+        // Before the task is prepared, it has no iterations to count.
+        let stored_rules = match task_loop.pin {
+            Some(pin) => self.store.rules(pin.policy).await?,
+            None => Rules::default(),
+        };
+        let lessons = self.task_lessons(task_loop.project, id).await?;
         let sources = ReportSources {
             task: id,
             title: &title,
@@ -52,6 +60,8 @@ impl App {
             checks: &checks,
             runs: &runs,
             texts: &texts,
+            max_iterations: task_loop.max_iterations(&stored_rules),
+            lessons: &lessons,
         };
         let report = report::build(&sources);
         let report = match iteration {
@@ -61,6 +71,27 @@ impl App {
                 .ok_or_else(|| Error::NotFound { what: "iteration", key: number.to_string() })?,
         };
         Ok(TaskReportResponse { report })
+    }
+
+    /// Returns the knowledge entries whose evidence comes from a task.
+    async fn task_lessons(
+        &self,
+        project: ProjectId,
+        task: TaskId,
+    ) -> Result<Vec<LessonReport>, Error> {
+        let filter = KnowledgeFilter { project: Some(project), ..KnowledgeFilter::default() };
+        let id = task.to_string();
+        let stored = self.store.list_knowledge(&filter).await?;
+        let of_task = stored.into_iter().map(|stored| stored.entry).filter(|entry| {
+            entry.evidence.iter().any(|reference| reference.as_str().contains(&id))
+        });
+        let lessons = of_task.map(|entry| LessonReport {
+            title: lesson_title(&entry),
+            occasion: entry.origin.map(|origin| origin.occasion),
+            kind: entry.kind,
+            status: entry.status,
+        });
+        Ok(lessons.collect())
     }
 
     pub(super) async fn full_history(&self, id: TaskId) -> Result<Vec<HistoryEntry>, Error> {
@@ -82,6 +113,7 @@ fn report_run(run: tamma_store::RunRecord, claims: &BTreeMap<u32, RunResult>) ->
         job_number: run.number.job_number,
         mode: run.mode,
         agent: run.agent,
+        model: run.model,
         finished: run.end == Some(RunEnd::Finished),
         tier: run.tier,
         usage: run.usage,

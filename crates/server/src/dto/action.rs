@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use strum::{Display, IntoStaticStr};
 use tamma_core::budget;
 use tamma_core::cost::Usd;
+use tamma_core::plan::PlanAdjustment;
 use tamma_core::task_loop::State;
 use utoipa::ToSchema;
 
@@ -28,6 +29,9 @@ pub struct ReviewedChange {
     pub passed: bool,
     /// Patch; lines that look like secrets are hidden.
     pub patch: String,
+    /// `true` if the change is too large and the end of the patch is missing.
+    #[serde(default)]
+    pub is_truncated: bool,
 }
 
 /// Action on a task: an object with one key, the name of the action.
@@ -130,6 +134,11 @@ pub enum TaskAction {
         /// Reason.
         reason: String,
     },
+    /// Convene the council: to find the cause of failures, or to review the plan.
+    Convene {
+        /// Question to the council.
+        question: String,
+    },
     /// Answer: close the task as failed.
     Abandon {
         /// Reason.
@@ -137,6 +146,24 @@ pub enum TaskAction {
     },
     /// Mark the question as seen and stop its reminders.
     Acknowledge {},
+    /// Edit fields of a plan. The edited plan is checked and needs approval; no planner runs.
+    AdjustPlan {
+        /// Hash of the plan that the person read.
+        plan: String,
+        /// Edited fields: `field`, `new_value`, and optionally `original_value` and `reason`.
+        #[schema(value_type = Vec<Object>)]
+        adjustments: Vec<PlanAdjustment>,
+        /// Reason.
+        reason: String,
+    },
+    /// Rate a closed task. A later rating by the same person replaces it.
+    Rate {
+        /// 1 (bad) to 5 (good).
+        stars: u8,
+        /// Optional comment.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reason: Option<String>,
+    },
 }
 
 /// Additional budget of a task.

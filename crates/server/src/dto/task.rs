@@ -10,7 +10,7 @@ use tamma_core::level::RiskLevel;
 use tamma_core::plan::{Plan, PlanSummary};
 use tamma_core::report::TaskReport;
 use tamma_core::risk::{FactorEffect, Risk};
-use tamma_core::task_loop::{AlertKind, AlertSeverity, AnswerKind};
+use tamma_core::task_loop::{AlertKind, AlertSeverity, AnswerKind, State};
 use tamma_core::tier::Tier;
 pub use tamma_store::IterationOutcome;
 use tamma_store::PlanVerdict;
@@ -33,10 +33,13 @@ pub struct TaskDetail {
     pub labels: Vec<String>,
     /// Tasks that must be completed first.
     pub depends_on: Vec<Uuid>,
-    /// Preferred agent.
+    /// Agent that implements the task; `null` for the tier's agent.
     pub suggested_agent: Option<String>,
     /// Issue that the task comes from.
     pub issue_url: Option<String>,
+    /// Number of that issue.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub issue_number: Option<u64>,
     /// Additional data of the client.
     pub metadata: BTreeMap<String, String>,
     /// Open question.
@@ -60,6 +63,12 @@ pub struct TaskDetail {
     pub current_run: Option<CurrentRun>,
     /// Alerts about the task.
     pub alerts: Vec<SentAlert>,
+    /// Time spent in each state, in the order in which the task first entered them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub states: Vec<StateTime>,
+    /// Ratings of a closed task, 1 to 5, by person.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub ratings: BTreeMap<String, u8>,
     /// Base commit.
     pub base: Option<String>,
     /// Commit that is under review or was delivered.
@@ -67,6 +76,54 @@ pub struct TaskDetail {
     /// Error of the stored state; omitted if it can be read.
     #[serde(rename = "damage", default, skip_serializing_if = "Option::is_none")]
     pub read_error: Option<String>,
+}
+
+/// Time that a task has spent in a state.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct StateTime {
+    /// State of the task.
+    #[schema(value_type = String)]
+    pub state: State,
+    /// Number of times that the task entered the state.
+    pub visits: u32,
+    /// Total time in seconds, up to now for the current state.
+    pub seconds: u64,
+}
+
+impl StateTime {
+    /// Adds up the time in each state. `entered` has the states in order, each with its time.
+    pub(crate) fn sum(entered: &[(State, DateTime<Utc>)], now: DateTime<Utc>) -> Vec<Self> {
+        let mut times: Vec<Self> = Vec::new();
+        for (index, (state, from)) in entered.iter().enumerate() {
+            // Nothing happens in a closed task.
+            let until = match entered.get(index + 1) {
+                Some((_, next)) => *next,
+                None if state.is_terminal() => *from,
+                None => now,
+            };
+            let seconds = u64::try_from((until - *from).num_seconds()).unwrap_or_default();
+            match times.iter_mut().find(|it| it.state == *state) {
+                Some(time) => {
+                    time.visits += 1;
+                    time.seconds += seconds;
+                }
+                None => times.push(Self { state: *state, visits: 1, seconds }),
+            }
+        }
+        times
+    }
+}
+
+/// Regular update about an open task.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct TaskUpdate {
+    /// Time of the update.
+    pub at: DateTime<Utc>,
+    /// Status of the task.
+    pub task: TaskCard,
+    /// Run in progress.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run: Option<CurrentRun>,
 }
 
 /// Report of a task: iterations with gates, criteria and decisions, councils and cost.
@@ -297,5 +354,33 @@ impl From<tamma_store::SentAlert> for SentAlert {
             acknowledged_by: it.acknowledged.map(|(by, _)| by),
             settled_at: it.settled_at,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_in_a_state_is_the_sum_of_its_visits() {
+        let at =
+            |second: i64| DateTime::from_timestamp(1_790_000_000 + second, 0).expect("timestamp");
+        let entered = [
+            (State::Pending, at(0)),
+            (State::Planning, at(5)),
+            (State::AwaitingApproval, at(35)),
+            (State::Planning, at(135)),
+        ];
+        let time = |state, visits, seconds| StateTime { state, visits, seconds };
+        assert_eq!(
+            StateTime::sum(&entered, at(145)),
+            [
+                time(State::Pending, 1, 5),
+                time(State::Planning, 2, 40),
+                time(State::AwaitingApproval, 1, 100),
+            ]
+        );
+        let closed = [(State::Pending, at(0)), (State::Cancelled, at(9))];
+        assert_eq!(StateTime::sum(&closed, at(999))[1], time(State::Cancelled, 1, 0));
     }
 }

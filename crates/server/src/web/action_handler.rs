@@ -86,8 +86,11 @@ fn confirmation(action: &TaskAction, state: TaskState, before: Option<&TaskDetai
         TaskAction::Reply { .. } => "Reply sent.",
         TaskAction::RollBack { .. } => "Task rolled back.",
         TaskAction::Skip { .. } => "Step skipped.",
+        TaskAction::Convene { .. } => "Council convened. Its conclusion appears here.",
         TaskAction::Abandon { .. } => "Task abandoned.",
         TaskAction::Acknowledge {} => "Marked as seen. Reminders are off.",
+        TaskAction::AdjustPlan { .. } => "Plan edited. The edited plan needs approval.",
+        TaskAction::Rate { .. } => "Rating saved.",
     };
     text.to_owned()
 }
@@ -118,8 +121,14 @@ fn parse_action(fields: &FormFields) -> Result<TaskAction, Error> {
             TaskAction::RollBack { to: to.map_err(unknown)?, reason: reason() }
         }
         "skip" => TaskAction::Skip { reason: reason() },
+        "convene" => TaskAction::Convene { question: fields.text("question") },
         "abandon" => TaskAction::Abandon { reason: reason() },
         "acknowledge" => TaskAction::Acknowledge {},
+        "rate" => {
+            let unknown = |_| Error::invalid("The rating is missing.", "Choose 1 to 5 stars.");
+            let stars = fields.text("stars").parse().map_err(unknown)?;
+            TaskAction::Rate { stars, reason: fields.non_empty("reason") }
+        }
         other => {
             let detail = format!("Unknown action `{other}`.");
             return Err(Error::invalid(detail, "Use the buttons on the task page."));

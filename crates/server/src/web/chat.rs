@@ -1,41 +1,17 @@
 //! Chat page.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
-
 use askama::Template;
 use axum::extract::{Query, State};
 use serde::Deserialize;
-use tamma_core::ids::TaskId;
+use tamma_core::ids::{Digest, TaskId};
 use uuid::Uuid;
 
 use super::form_fields::FormFields;
 use super::layout::{DisplayTime, Layout, Link};
 use super::session::Session;
-use super::{PageError, PageResult, WebState, labels, redirect, render};
-use crate::app::Error;
-use crate::clock;
-use crate::dto::{ChatReply, NewChatMessage, short_id};
-
-/// Maximum number of messages kept per conversation.
-const MAX_MESSAGES: usize = 100;
-
-/// Conversations of this process, by session.
-#[derive(Clone, Default)]
-pub(super) struct ConversationStore(Arc<Mutex<BTreeMap<String, StoredConversation>>>);
-
-#[derive(Default)]
-struct StoredConversation {
-    id: Option<Uuid>,
-    messages: Vec<StoredMessage>,
-}
-
-#[derive(Clone)]
-struct StoredMessage {
-    by: Option<String>,
-    at: chrono::DateTime<chrono::Utc>,
-    reply: ChatReply,
-}
+use super::{PageError, PageResult, WebState, redirect, render};
+use crate::app::{ChatMessage, Error};
+use crate::dto::{NewChatMessage, short_id};
 
 #[derive(Template)]
 #[template(path = "chat.html")]
@@ -113,13 +89,11 @@ pub(super) async fn page(
         }
         None => ChatTopic { id: String::new(), title: String::new() },
     };
-    let stored = {
-        let conversations = state.conversations.0.lock().unwrap_or_else(PoisonError::into_inner);
-        conversations
-            .get(&session.csrf_token())
-            .map(|conversation| conversation.messages.clone())
-            .unwrap_or_default()
+    let stored = match session.acting_person() {
+        Ok(by) => state.app.chat_messages(conversation_id(&session), &by.name).await,
+        Err(_) => Ok(Vec::new()),
     };
+    let stored = stored.map_err(|error| PageError::new(Layout::for_session(&session), error))?;
     let model = state.app.chat_model().await;
     let model = model.map_err(|error| PageError::new(Layout::for_session(&session), error))?;
     let last = stored.len();
@@ -146,7 +120,7 @@ pub(super) async fn page(
     })
 }
 
-fn message_view(number: usize, it: &StoredMessage, is_last: bool) -> MessageView {
+fn message_view(number: usize, it: &ChatMessage, is_last: bool) -> MessageView {
     let tasks: Vec<_> = it
         .reply
         .tasks
@@ -234,34 +208,27 @@ async fn post_message(
         return redirect("/chat");
     }
     let by = session.acting_person().map_err(page_error)?;
-    let key = session.csrf_token();
-    let conversation = {
-        let mut conversations =
-            state.conversations.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let stored = conversations.entry(key.clone()).or_default();
-        *stored.id.get_or_insert_with(clock::new_id)
-    };
+    let conversation = conversation_id(session);
     let new_message = NewChatMessage { conversation, message: message.clone(), task };
-    let reply = match state.app.chat(&by, new_message).await {
-        Ok(reply) => reply,
-        // Errors are shown as replies.
-        Err(error) => {
-            let problem = crate::problem::Problem::from(error);
-            let lines = std::iter::once(problem.detail).chain(problem.hint).collect();
-            ChatReply { lines, ..ChatReply::default() }
+    let by_name = by.name.clone();
+    if let Err(problem) = state.app.chat(&by, new_message).await {
+        // The conversation shows the problem as a reply, unless it could not be stored.
+        let messages = state.app.chat_messages(conversation, &by_name).await.map_err(page_error)?;
+        let last = messages.last().and_then(|message| message.reply.lines.first());
+        if last != Some(&problem.detail) {
+            let error = PageError::new(Layout::for_session(session), problem);
+            return Err(error.with_unsent_text(message.clone()));
         }
-    };
-    let now = clock::now();
-    let own = ChatReply { lines: labels::paragraphs(&message), ..ChatReply::default() };
-    let mut conversations = state.conversations.0.lock().unwrap_or_else(PoisonError::into_inner);
-    let stored = conversations.entry(key).or_default();
-    stored.messages.push(StoredMessage { by: Some(by.to_string()), at: now, reply: own });
-    stored.messages.push(StoredMessage { by: None, at: now, reply });
-    let from = stored.messages.len().saturating_sub(MAX_MESSAGES);
-    stored.messages.drain(..from);
-    drop(conversations);
+    }
     match task {
         Some(task) => redirect(&format!("/chat?task={task}#say")),
         None => redirect("/chat#say"),
     }
+}
+
+/// Returns the conversation of a browser session. It is the same on every server.
+fn conversation_id(session: &Session) -> Uuid {
+    let digest = Digest::of(format!("chat {}", session.csrf_token()).as_bytes()).to_string();
+    let digits = digest.get(..32).unwrap_or_default();
+    Uuid::try_parse(digits).unwrap_or_default()
 }

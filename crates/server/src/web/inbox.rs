@@ -2,7 +2,7 @@
 
 use askama::Template;
 use axum::extract::State;
-use tamma_core::format::{format_usd, pluralize};
+use tamma_core::format::{format_duration, format_usd, pluralize};
 use tamma_core::ids::{ProjectId, TaskId};
 use tamma_core::level::RiskLevel;
 use tamma_core::task_loop::{AlertSeverity, AnswerKind};
@@ -18,6 +18,9 @@ use crate::dto;
 
 /// Maximum number of items.
 const MAX_ITEMS: u32 = 200;
+
+/// Maximum number of overdue tasks, and of failing ones.
+const MAX_TROUBLED: u32 = 20;
 
 #[derive(Template)]
 #[template(path = "inbox.html")]
@@ -36,6 +39,10 @@ pub(super) struct InboxList {
     lesson_count: u64,
     /// Decisions that wait on other people.
     others: Vec<OtherItem>,
+    /// Tasks that take longer than expected, most overdue first.
+    overdue: Vec<TroubledTask>,
+    /// Open tasks that have failed several times, most failures first.
+    failing: Vec<TroubledTask>,
 }
 
 /// Live update of one item.
@@ -51,6 +58,13 @@ struct OtherItem {
     title: String,
     cause: String,
     people: String,
+}
+
+struct TroubledTask {
+    id: Uuid,
+    title: String,
+    /// State, and the overdue time or the number of failures.
+    note: String,
 }
 
 struct InboxItem {
@@ -117,7 +131,19 @@ impl InboxList {
             }
         }
         let lesson_count = app.count_pending_knowledge().await?;
-        Ok(Self { layout: layout.clone(), items, lesson_count, others })
+        let window = PageRequest { after: None, limit: MAX_TROUBLED };
+        let (overdue, failing) = (
+            app.overdue_tasks(None, &window).await?.tasks,
+            app.failing_tasks(None, MAX_TROUBLED).await?.tasks,
+        );
+        Ok(Self {
+            layout: layout.clone(),
+            items,
+            lesson_count,
+            others,
+            overdue: overdue.iter().map(overdue_task).collect(),
+            failing: failing.iter().map(failing_task).collect(),
+        })
     }
 }
 
@@ -135,6 +161,18 @@ impl InboxItemFragment {
         let item = inbox_item(detail, project_name(app, detail.card.project).await?);
         Ok(Some(Self { layout: layout.clone(), item }))
     }
+}
+
+fn overdue_task(card: &dto::TaskCard) -> TroubledTask {
+    let late = card.due_at.map(|due| format_duration(clock::now() - due)).unwrap_or_default();
+    let note = format!("{}, overdue by {late}", labels::state_label(card.state));
+    TroubledTask { id: card.id, title: card.title.clone(), note }
+}
+
+fn failing_task(card: &dto::TaskCard) -> TroubledTask {
+    let failures = pluralize(card.failures, "failure");
+    let note = format!("{}, {failures}", labels::state_label(card.state));
+    TroubledTask { id: card.id, title: card.title.clone(), note }
 }
 
 async fn project_name(app: &App, id: Uuid) -> Result<String, Error> {

@@ -478,7 +478,12 @@ fn entry_facts(detail: &KnowledgeEntryDetail, scope: &str) -> Vec<EntryFact> {
     let any = |text: String| if text.is_empty() { "any".to_owned() } else { text };
     let list = |texts: Vec<String>| any(texts.join(", "));
     let fact = |name, value: String| EntryFact { name, value, is_code: false };
-    let mut facts = vec![
+    let mut facts = Vec::new();
+    if let Some(origin) = &entry.origin {
+        facts.push(fact("Title", origin.title.clone()));
+        facts.push(fact("Occasion", origin.occasion.to_string()));
+    }
+    facts.extend([
         fact("Scope", scope.trim_end_matches(", in").to_owned()),
         EntryFact {
             name: "Paths",
@@ -488,7 +493,7 @@ fn entry_facts(detail: &KnowledgeEntryDetail, scope: &str) -> Vec<EntryFact> {
         fact("Keywords", list(entry.keywords.clone())),
         fact("Task types", list(entry.task_types.iter().map(ToString::to_string).collect())),
         fact("Actions", list(entry.actions.iter().map(ToString::to_string).collect())),
-    ];
+    ]);
     if let Some(pattern) = &entry.pattern {
         facts.push(EntryFact { name: "Pattern", value: pattern.clone(), is_code: true });
     }

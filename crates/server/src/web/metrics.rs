@@ -159,10 +159,33 @@ async fn load_metrics(
             },
             TableGroup {
                 name: "Tasks",
-                tables: vec![BarTable { name: "By state", unit: "Tasks", rows: states.collect() }],
+                tables: vec![
+                    BarTable { name: "By state", unit: "Tasks", rows: states.collect() },
+                    BarTable { name: "Councils", unit: "Councils", rows: council_rows(&overall) },
+                ],
             },
         ],
     })
+}
+
+/// Returns what followed the councils. Those of open tasks may be undecided.
+fn council_rows(metrics: &Metrics) -> Vec<BarRow> {
+    let decided = metrics.councils_resolved + metrics.councils_unresolved;
+    let undecided = metrics.councils.saturating_sub(decided);
+    [
+        ("Convened", metrics.councils),
+        ("Resolved", metrics.councils_resolved),
+        ("Not resolved", metrics.councils_unresolved),
+        ("Undecided", undecided),
+    ]
+    .into_iter()
+    .map(|(name, count)| BarRow {
+        name: name.to_owned(),
+        href: None,
+        percent: u8::try_from(count * 100 / metrics.councils.max(1)).unwrap_or(100),
+        value: count.to_string(),
+    })
+    .collect()
 }
 
 fn spend_rows(spent: &[SpendItem], total: Usd) -> Vec<BarRow> {

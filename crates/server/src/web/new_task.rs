@@ -41,6 +41,7 @@ struct NewTaskForm {
     depends_on: String,
     agents: Vec<SelectOption>,
     issue_url: String,
+    issue_number: String,
     plan: String,
 }
 
@@ -94,6 +95,7 @@ async fn render_form(
         depends_on: text("depends_on"),
         agents,
         issue_url: text("issue_url"),
+        issue_number: text("issue_number"),
         plan: text("plan"),
     };
     let page = NewTaskPage {
@@ -156,6 +158,11 @@ async fn parse_task(app: &App, fields: &FormFields) -> Result<NewTask, Error> {
     let plan = plan.map_err(|error| {
         Error::invalid(format!("The plan is not valid JSON: {error}."), "Fix it, or leave it out.")
     })?;
+    let issue_number = fields.non_empty("issue_number");
+    let issue_number = issue_number.map(|text| text.trim_start_matches('#').parse()).transpose();
+    let issue_number = issue_number.map_err(|_| {
+        Error::invalid("The issue number is not a number.", "Write it without other characters.")
+    })?;
     let word = |name: &str| serde_json::Value::String(fields.text(name));
     let unknown =
         |what: &str| Error::invalid(format!("Unknown {what}."), "Choose one from the list.");
@@ -171,6 +178,7 @@ async fn parse_task(app: &App, fields: &FormFields) -> Result<NewTask, Error> {
         depends_on,
         suggested_agent: fields.non_empty("suggested_agent"),
         issue_url: fields.non_empty("issue_url"),
+        issue_number,
         metadata: std::collections::BTreeMap::default(),
         plan,
     })

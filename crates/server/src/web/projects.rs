@@ -3,6 +3,7 @@
 use askama::Template;
 use axum::extract::State;
 use tamma_core::format::{format_usd, pluralize};
+use tamma_core::repository_address::hide_url_credentials;
 use tamma_core::task_loop::State as TaskState;
 
 use super::form_fields::FormFields;
@@ -20,6 +21,8 @@ struct ProjectsPage {
     summary: String,
     is_empty: bool,
     projects: Vec<ProjectRow>,
+    /// Shows the form that registers a project.
+    can_register: bool,
 }
 
 struct ProjectRow {
@@ -56,7 +59,7 @@ pub(super) async fn page(State(state): State<WebState>, session: Session) -> Pag
         projects.push(ProjectRow {
             href: super::board::BoardQuery::project_href(&project.name),
             name: project.name,
-            repository: project.repository,
+            repository: hide_url_credentials(&project.repository),
             open,
             waiting,
             done: states.get(&TaskState::Completed).copied().unwrap_or_default(),
@@ -77,6 +80,7 @@ pub(super) async fn page(State(state): State<WebState>, session: Session) -> Pag
         summary: pluralize(projects.len(), "repository"),
         is_empty: projects.is_empty(),
         projects,
+        can_register: session.acting_person().is_ok_and(|by| by.auth_method.is_operator()),
         layout,
     })
 }

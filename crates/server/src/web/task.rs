@@ -161,10 +161,7 @@ impl TaskData {
         let lines = app.resolve_line_position(id, Some("end")).await?;
         let (detail, task_loop) = (app.task_detail(id).await?, app.task_loop(id).await?);
         let project = app.project_by_id(task_loop.project).await?;
-        let rules = match task_loop.pin {
-            Some(pin) => app.store.rules(pin.policy).await?,
-            None => app.project_rules(&project.repository).await.unwrap_or_default(),
-        };
+        let rules = app.task_rules(&task_loop).await?;
         let runs = app.runs(id).await?.runs;
         Ok(Self { detail, task_loop, rules, project: project.name, runs, lines })
     }
@@ -358,6 +355,10 @@ fn detail_rows(data: &TaskData) -> Vec<DetailRow> {
         let href = is_web.then(|| url.clone());
         facts.push(DetailRow { name: "Issue", value: url.clone(), href });
     }
+    facts.extend(detail.issue_number.map(|number| fact("Issue number", format!("#{number}"))));
+    facts.extend(
+        detail.ratings.iter().map(|(by, stars)| fact("Rating", format!("{stars} of 5 by {by}"))),
+    );
     facts
 }
 

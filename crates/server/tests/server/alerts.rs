@@ -351,6 +351,7 @@ async fn an_alert_is_not_sent_after_its_decision() {
 async fn a_channel_test_reports_each_result_without_secrets() {
     let (server, mut hook) = (TestServer::new().await, TestReceiver::open().await);
     hook.fail("/T0/s3cret", 1, 404, "no_service");
+    hook.fail("/unsigned", 1, 503, "busy");
     hook.fail("/says/s3cret", 1, 500, "cannot POST /says/s3cret");
     let url = |path: &str| format!("{}{path}", hook.url);
     let channels = json!([
@@ -359,7 +360,7 @@ async fn a_channel_test_reports_each_result_without_secrets() {
         { "type": "webhook", "config": { "url": url("/says/s3cret"), "secret": KEY } },
         { "type": "webhook", "config": { "url": url("/x"), "secret": "s3cret!" } },
         { "type": "webhook", "config": { "url": "hooks.example/s3cret", "secret": KEY } },
-        { "type": "webhook", "config": { "url": url("/x") } },
+        { "type": "webhook", "config": { "url": url("/unsigned") } },
         { "type": "email", "config": {
             "smtp": "smtp://ada:s3cret@127.0.0.1:1", "from": "a@b.example", "to": "c@d.example",
         } },
@@ -377,7 +378,7 @@ async fn a_channel_test_reports_each_result_without_secrets() {
         ("webhook at 127.0.0.1", "receiver returned 500 Internal Server Error cannot POST …"),
         ("webhook at 127.0.0.1", "the channel's `secret` is not `whsec_`"),
         ("webhook at nowhere", "the channel's `url` is not a URL such as https://host/path"),
-        ("webhook", "channel `webhook` has no `secret`: create one with"),
+        ("webhook at 127.0.0.1", "receiver returned 503 Service Unavailable busy"),
         ("e-mail to c@d.example", "cannot reach the mail server"),
         ("slack", "the channel is disabled"),
         ("terminal", "this server has no terminal"),

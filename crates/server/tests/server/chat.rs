@@ -312,3 +312,30 @@ async fn a_model_parses_free_text_and_can_only_propose() {
     assert_eq!(snapshot(&server).await, before);
     server.end().await;
 }
+
+#[tokio::test]
+async fn a_conversation_continues_on_another_server_and_a_proposal_runs_once() {
+    let server = TestServer::new().await;
+    server.project("/nowhere").await;
+    let other = server.start_another(config("127.0.0.1:0", None)).await;
+    let conversation = new_id();
+    let proposed = say(&server, conversation, "new task: greet the moon").await;
+    assert!(proposed["proposal"]["command"].is_string(), "{proposed}");
+    let yes = json!({ "conversation": conversation, "message": "yes" });
+    let send = async |url: &str| {
+        let request = server.http.post(format!("{url}/api/v1/chat"));
+        let request = request.header("Tamma-Person", "Ada").json(&yes);
+        read(request.send().await.expect("response")).await
+    };
+    // Both servers get the confirmation at the same time.
+    let (one, two) = tokio::join!(send(&server.url), send(&other.url));
+    let done = [&one, &two].into_iter().filter(|(_, reply)| reply["done"].is_string()).count();
+    assert_eq!(done, 1, "{one:?} {two:?}");
+    let (_, list) = server.get("/tasks").await;
+    assert_eq!(list["tasks"].as_array().map(Vec::len), Some(1), "{list}");
+    // Nobody else can continue it.
+    let (status, refused) = say_as(&server, "Mallory", conversation, "yes").await;
+    assert_eq!(status, 409, "{refused}");
+    other.end().await;
+    server.end().await;
+}

@@ -9,6 +9,7 @@ mod chat;
 mod knowledge;
 mod lists;
 mod live;
+mod oversight;
 mod pages;
 mod people;
 #[path = "../../../store/tests/store/recorded_task.rs"]

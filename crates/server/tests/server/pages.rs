@@ -37,6 +37,7 @@ async fn every_page_has_security_headers_and_escapes_hostile_text() {
             commit: "a".repeat(40).parse().expect("commit"),
             verdict: tamma_core::review::evaluate(tamma_core::review::ReviewInputs::default()),
             diff: Some(server.store.save_text(&patch).await.expect("stored")),
+            is_diff_truncated: false,
             validator: None,
             second: None,
         });

@@ -229,6 +229,36 @@ async fn viewers_and_members_cannot_change_protected_data() {
 }
 
 #[tokio::test]
+async fn only_an_operator_registers_projects_and_takes_over_none() {
+    let team = Team::new().await;
+    let (ada, path) = (team.add("Ada").await, team.folder.path().display().to_string());
+    // Ada approves in this project, and could approve nothing in another.
+    let other = json!({ "name": "other", "repository": "/other" });
+    let (status, problem) = team.post("/projects", &ada, "Ada", &other).await;
+    assert_eq!((status, &problem["type"]), (403, &json!("tamma:operator")), "{problem}");
+    let takeover = json!({ "id": team.project, "name": "greeter", "repository": "/evil" });
+    assert_eq!(team.post("/projects", &ada, "Ada", &takeover).await.0, 403);
+    // An operator who acts for somebody has that person's rights in a registered project.
+    assert_eq!(team.post("/projects", SERVER, "Vera", &takeover).await.0, 403);
+    let rename = json!({ "name": "renamed", "repository": path });
+    assert_eq!(team.post("/projects", SERVER, "Vera", &rename).await.0, 403);
+    for address in ["--upload-pack=touch /tmp/x", "ext::sh -c x", "http://a/b", "relative"] {
+        let project = json!({ "name": "odd", "repository": address });
+        assert_eq!(team.post("/projects", SERVER, "Ada", &project).await.0, 422, "{address}");
+    }
+    let project = json!({ "name": "far", "repository": "https://ann:s3cret@git.example/far" });
+    let (status, registered) = team.post("/projects", SERVER, "Ada", &project).await;
+    assert_eq!(status, 200, "{registered}");
+    let request = team.server.request(Method::GET, "/projects").bearer_auth(&ada);
+    let (_, listed) = read(request.send().await.expect("response")).await;
+    let projects = listed["projects"].as_array().expect("projects").iter();
+    let addresses: Vec<_> = projects.map(|project| project["repository"].clone()).collect();
+    assert_eq!(addresses, [json!("https://***@git.example/far"), json!(path)]);
+    assert!(!registered.to_string().contains("s3cret"), "{registered}");
+    team.server.end().await;
+}
+
+#[tokio::test]
 async fn revocation_ends_requests_sessions_and_streams_immediately() {
     let team = Team::new().await;
     let (ada, max) = (team.add("Ada").await, team.add("Max").await);

@@ -43,6 +43,34 @@ async fn adding_the_same_task_twice_adds_it_once() {
 }
 
 #[tokio::test]
+async fn every_field_of_a_task_is_stored_and_returned() {
+    let server = TestServer::new().await;
+    server.project("/nowhere").await;
+    let (first, id) = (new_id(), new_id());
+    assert_eq!(server.post("/tasks", &json!({ "id": first, "title": "First" })).await.0, 201);
+    let fields = json!({
+        "title": "Greet the world",
+        "description": "Kindly.",
+        "type": "bugfix",
+        "priority": "critical",
+        "acceptance_criteria": ["it greets"],
+        "labels": ["nice"],
+        "depends_on": [first],
+        "suggested_agent": "codex",
+        "issue_url": "https://forge.example/issues/7",
+        "metadata": { "sprint": "12" },
+    });
+    let mut task = fields.clone();
+    task["id"] = json!(id);
+    assert_eq!(server.post("/tasks", &task).await.0, 201);
+    let (_, detail) = server.get(&format!("/tasks/{id}")).await;
+    for (name, value) in fields.as_object().expect("fields") {
+        assert_eq!(&detail[name], value, "{name}: {detail}");
+    }
+    server.end().await;
+}
+
+#[tokio::test]
 async fn concurrent_requests_for_one_task_start_one_workflow() {
     let server = TestServer::new().await;
     server.project("/nowhere").await;
@@ -101,6 +129,10 @@ async fn an_invalid_task_is_refused_with_the_reason() {
     let depends = json!({ "project": "other", "title": "x", "depends_on": [missing] });
     let text = format!("Cannot find task {missing}, which this task depends on.");
     assert_eq!(refused(depends).await, text);
+    let agent = json!({ "project": "other", "title": "x", "suggested_agent": "cursor" });
+    let text = "Cannot use the suggested agent: agent `cursor` is not configured; use one of \
+                `claude-code`, `codex`, `gemini`, `opencode`.";
+    assert_eq!(refused(agent).await, text);
     let plan = json!({ "project": "other", "title": "x", "plan": { "summary": "half" } });
     assert!(refused(plan).await.starts_with("Cannot read the plan: "));
     let (status, problem) =
@@ -226,13 +258,17 @@ async fn a_change_is_returned_once_it_has_a_review() {
             commit,
             verdict: tamma_core::review::evaluate(tamma_core::review::ReviewInputs::default()),
             diff: Some(server.store.save_text(patch).await.expect("stored")),
+            is_diff_truncated: false,
             validator: None,
             second: None,
         });
     server.store.save_check(TaskId(id), 7, 1, &record).await.expect("stored");
     let (status, change) = server.get(&path).await;
     assert_eq!(status, 200, "{change}");
-    assert_eq!(change, json!({ "commit": commit.to_string(), "passed": true, "patch": patch }));
+    let expected = json!({
+        "commit": commit.to_string(), "passed": true, "patch": patch, "is_truncated": false,
+    });
+    assert_eq!(change, expected);
     assert_eq!(server.get(&format!("/tasks/{}/diff", new_id())).await.0, 404);
     server.end().await;
 }

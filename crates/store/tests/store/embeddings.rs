@@ -26,6 +26,7 @@ fn entry(number: u128) -> KnowledgeEntry {
         evidence: Vec::new(),
         status: EntryStatus::Approved,
         expires_at: None,
+        origin: None,
     }
 }
 

@@ -93,9 +93,9 @@ async fn lists_use_indexes_with_many_tasks() {
     let late = recorded.now + TimeDelta::days(9);
     for _ in 0..8 {
         assert_eq!(store.inbox(None, None, 20).await.expect("inbox").tasks.len(), 20);
-        store.over_timeout(late, None, 20).await.expect("page");
+        store.over_timeout(None, late, None, 20).await.expect("page");
         store.under_council(None, 20).await.expect("page");
-        store.failing_often(20).await.expect("list");
+        store.failing_often(None, 20).await.expect("list");
         let states = vec![State::CtoIntervention];
         for filter in [
             TaskFilter { project: Some(PROJECT), ..TaskFilter::default() },

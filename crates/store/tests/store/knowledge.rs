@@ -48,6 +48,7 @@ fn entry(number: u128) -> KnowledgeEntry {
         owner: Some(text("ann")),
         evidence: vec![text("commit:abc"), text("event:1/2")],
         status: EntryStatus::Pending,
+        origin: None,
         expires_at: Some("2027-01-31T00:00:00.123456789Z".parse().expect("timestamp")),
     }
 }

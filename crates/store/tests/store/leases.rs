@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use chrono::{DateTime, TimeDelta};
 use tamma_core::failure::FailureKind;
+use tamma_core::run_queue::WaitingRun;
+use tamma_core::task::Priority;
 use tamma_core::task_loop::{State, Timestamp};
 use tamma_store::{Lease, Store};
 use tamma_testkit::postgres::TestDatabase;
@@ -22,6 +24,10 @@ fn minute(minutes: i64) -> Timestamp {
     DateTime::UNIX_EPOCH + TimeDelta::days(20_000) + TimeDelta::minutes(minutes)
 }
 
+fn waiting(holder: &str, priority: Priority, since: i64) -> WaitingRun {
+    WaitingRun { holder: holder.to_owned(), priority, since: minute(since) }
+}
+
 const ACME: (Lease, &str) = (Lease::Provider, "acme");
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -33,11 +39,8 @@ async fn concurrent_holders_never_exceed_the_limit() {
     for number in 0..40 {
         let store = stores[number % 2].clone();
         asking.push(tokio::spawn(async move {
-            let holder = format!("run {number}");
-            store
-                .acquire_lease(ACME, &holder, 3, (minute(0), minute(1)))
-                .await
-                .expect("query result")
+            let run = waiting(&format!("run {number}"), Priority::Medium, 0);
+            store.acquire_lease(ACME, &run, 3, (minute(0), minute(1))).await.expect("query result")
         }));
     }
     let mut got = 0;
@@ -52,7 +55,12 @@ async fn lease_is_free_after_release_or_expiry() {
     let (_database, store) = fresh().await;
     let take = async |holder: &str, at: i64| {
         store
-            .acquire_lease(ACME, holder, 1, (minute(at), minute(at + 2)))
+            .acquire_lease(
+                ACME,
+                &waiting(holder, Priority::Medium, 0),
+                1,
+                (minute(at), minute(at + 2)),
+            )
             .await
             .expect("query result")
     };
@@ -65,8 +73,9 @@ async fn lease_is_free_after_release_or_expiry() {
     assert!(!take("one", 8).await);
     store.release_leases("two").await.expect("released");
     assert!(take("one", 8).await);
+    let two = waiting("two", Priority::Medium, 0);
     let other =
-        store.acquire_lease((Lease::Project, "acme"), "two", 1, (minute(8), minute(9))).await;
+        store.acquire_lease((Lease::Project, "acme"), &two, 1, (minute(8), minute(9))).await;
     assert!(other.expect("query result"), "a project with the same key is another resource");
 }
 
@@ -109,4 +118,47 @@ async fn step_blocks_a_provider_in_the_same_write() {
         (until - blocked_until).abs() < TimeDelta::milliseconds(1),
         "{blocked_until} is not {until}"
     );
+}
+
+#[tokio::test]
+async fn a_free_slot_goes_to_the_most_urgent_run_and_nothing_starves() {
+    let (_database, store) = fresh().await;
+    let ask = async |run: &WaitingRun, at: i64| {
+        let times = (minute(at), minute(at + 5));
+        store.acquire_lease(ACME, run, 1, times).await.expect("query result")
+    };
+    let holder = waiting("holder", Priority::Low, 0);
+    let (low, high) = (waiting("low", Priority::Low, 0), waiting("high", Priority::High, 1));
+    assert!(ask(&holder, 0).await);
+    assert!(!ask(&low, 0).await);
+    assert!(!ask(&high, 1).await);
+    store.release_leases("holder").await.expect("released");
+    assert!(!ask(&low, 1).await, "the more urgent run comes first");
+    assert!(ask(&high, 1).await);
+    assert!(ask(&high, 1).await, "a holder does not queue");
+    store.release_leases("high").await.expect("released");
+    // Two steps of ageing later, a new urgent run has the same rank and has waited less.
+    let newer = waiting("newer", Priority::High, 20);
+    let busy = waiting("busy", Priority::Critical, 20);
+    assert!(ask(&busy, 21).await);
+    assert!(!ask(&low, 21).await);
+    assert!(!ask(&newer, 21).await);
+    store.release_leases("busy").await.expect("released");
+    assert!(!ask(&newer, 21).await, "the old run has aged");
+    assert!(ask(&low, 21).await);
+}
+
+#[tokio::test]
+async fn a_run_that_no_longer_asks_keeps_no_place() {
+    let (_database, store) = fresh().await;
+    let ask = async |run: &WaitingRun, at: i64| {
+        let times = (minute(at), minute(at + 1));
+        store.acquire_lease(ACME, run, 1, times).await.expect("query result")
+    };
+    let (gone, other) =
+        (waiting("gone", Priority::Critical, 0), waiting("other", Priority::Low, 0));
+    assert!(ask(&waiting("holder", Priority::Low, 0), 0).await);
+    assert!(!ask(&gone, 0).await);
+    assert!(!ask(&other, 1).await, "the first lease lasts until now, and `gone` comes first");
+    assert!(ask(&other, 3).await, "`gone` has not asked for more than a lease duration");
 }

@@ -39,6 +39,7 @@ fn lesson(text: &str, from: u128) -> (KnowledgeId, Lesson) {
         project: HERE,
         trigger: LessonTrigger::Failure,
         kind: EntryKind::Learning,
+        title: String::new(),
         text: text.to_owned(),
         keywords: Vec::new(),
         globs: Vec::new(),

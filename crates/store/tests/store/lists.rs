@@ -91,8 +91,11 @@ async fn question_is_in_the_inbox_until_it_is_answered() {
     assert_eq!(card.next, recorded.it().next_step(&recorded.rules));
     assert_eq!(store.count_waiting(None).await.expect("count"), 1);
     let late = recorded.now + TimeDelta::days(2);
-    assert_eq!(store.over_timeout(late, None, 10).await.expect("page").tasks.len(), 1);
-    assert_eq!(store.over_timeout(recorded.now, None, 10).await.expect("page").tasks.len(), 0);
+    assert_eq!(store.over_timeout(None, late, None, 10).await.expect("page").tasks.len(), 1);
+    assert_eq!(
+        store.over_timeout(None, recorded.now, None, 10).await.expect("page").tasks.len(),
+        0
+    );
 
     // Acknowledged, reminded no more, and approved.
     let before = recorded.steps.len() - 1;

@@ -2,6 +2,7 @@
 #![expect(clippy::expect_used, reason = "a test that cannot continue has failed")]
 #![expect(dead_code, reason = "helpers are shared with other tests")]
 
+mod conversations;
 mod deliveries;
 mod embeddings;
 mod growth;
@@ -10,6 +11,7 @@ mod knowledge;
 mod leases;
 mod lessons;
 mod lists;
+mod pipelines;
 mod query_plans;
 mod recorded_task;
 mod restart;

@@ -65,6 +65,7 @@ impl RecordedTask {
             depends_on: Vec::new(),
             suggested_agent: None,
             issue_url: None,
+            issue_number: None,
             metadata: [("from".to_owned(), "test".to_owned())].into(),
         };
         // Not a whole number of microseconds, so that a loss of precision is noticed.

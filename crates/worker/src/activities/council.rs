@@ -49,7 +49,16 @@ pub(super) async fn convene(
         (text, criteria_data(current.criteria_of(&ctx.task)))
     } else {
         let criteria = criteria_data(&ctx.task.acceptance_criteria);
-        ("There is no plan yet.".to_owned(), criteria)
+        let text = match &ctx.task_loop.submitted_plan {
+            Some(submitted) => services.store.text(submitted).await?,
+            None => "There is no plan yet.".to_owned(),
+        };
+        (text, criteria)
+    };
+    let question = ctx.task_loop.council.as_ref().and_then(|call| call.question.as_ref());
+    let question = match question {
+        Some(question) => Some(services.store.text(question).await?),
+        None => None,
     };
     let attempts = load_attempts(services, ctx).await?;
     let reason = ctx.task_loop.decision.map(|decision| decision.to_string());
@@ -63,7 +72,8 @@ pub(super) async fn convene(
     let render = |prompt: Prompt, opinions: &str| {
         let values = json!({
             "criteria": criteria, "plan": plan, "why": reason, "attempts": tried,
-            "note": note, "opinions": opinions,
+            "note": note, "opinions": opinions, "question": question,
+            "reviews_plan": ctx.task_loop.council_reviews_plan(),
         });
         prompts.render(prompt, task_facts(ctx, None, values))
     };
@@ -116,8 +126,11 @@ pub(super) async fn convene(
             ctx.fault_point("agent ended")?;
             match &run.report.end {
                 RunEnd::Finished { submission: Submission::Opinion(opinion), .. } => {
-                    let CouncilOpinion { root_cause, fix, against, .. } = opinion.clone();
-                    let conclusion = CouncilConclusion { root_cause, fix, dissent: vec![against] };
+                    let CouncilOpinion { root_cause, fix, against, architectural_insights, .. } =
+                        opinion.clone();
+                    let dissent = vec![against];
+                    let conclusion =
+                        CouncilConclusion { root_cause, fix, dissent, architectural_insights };
                     let text = render_minutes(&conclusion, &seat, &[]);
                     let reference =
                         retry_until_stopped(&ctx.stop, || services.store.save_text(&text)).await?;
@@ -190,7 +203,7 @@ async fn describe_attempts(
         }
         if let Some(commit) = attempt.commit {
             let diff = worktree.diff(base, commit).await?;
-            let diff = truncate_middle(diff.trim(), MAX_ATTEMPT_BYTES);
+            let diff = truncate_middle(diff.text.trim(), MAX_ATTEMPT_BYTES);
             let _ = writeln!(text, "\nDiff against the base commit:\n\n````diff\n{diff}\n````");
         }
         length += text.len();

@@ -13,7 +13,7 @@ use tamma_core::run_result::{RunResult, RunStatus};
 use tamma_core::task_loop::{Outcome, RunSpec};
 use tamma_engine::agent::{RunEnd, RunMode};
 use tamma_engine::submission::{Submission, SubmissionFacts};
-use tamma_engine::worktree::{Author, Worktree};
+use tamma_engine::worktree::Worktree;
 use tamma_flow::RunStarted;
 use tamma_flow::activities::JobResult;
 use tokio_util::sync::CancellationToken;
@@ -26,6 +26,7 @@ use crate::error::Error;
 use crate::job_context::JobContext;
 use crate::project_context::ProjectContext;
 use crate::prompts::{Prompt, budget_text, criteria_data, plan_data, task_facts};
+use crate::repositories::author;
 use crate::retry::retry_until_stopped;
 use crate::runs::{AgentRun, Assignment, agent_for};
 use crate::services::Services;
@@ -52,7 +53,8 @@ pub(super) async fn implement(
     if let Some(full) = services.repositories.free_disk_space(&project).await? {
         return Ok(full);
     }
-    let (agent, _) = agent_for(&project, &spec.tier.into())?;
+    let implementer = project.rules.implementer(ctx.task.suggested_agent.as_deref(), spec.tier);
+    let (agent, _) = agent_for(&project, &implementer)?;
     (ctx.callbacks.announce_start)(RunStarted { at: now(), job_number, agent }).await?;
     ctx.fault_point("announced")?;
     let host = (&*services.config, &services.processes);
@@ -86,7 +88,7 @@ pub(super) async fn implement(
     let continuation =
         if repairs { Some(prompts.render(Prompt::Continue, &values)?) } else { None };
     let assignment = Assignment {
-        slot: spec.tier.into(),
+        slot: implementer.into(),
         mode: RunMode::Implement,
         prompt: prompts.render(Prompt::Implement, &values)?,
         continuation,
@@ -115,9 +117,19 @@ pub(super) async fn implement(
     }
     if matches!(run.report.end, RunEnd::Finished { .. }) {
         let message = format!("{}\n\n{}", ctx.task.title, plan.summary);
-        let commit = worktree.commit_all(job_number, &message, &author()).await?;
+        let outcome = match worktree.commit_all(job_number, &message, &author()).await {
+            Ok(commit) => Outcome::RunFinished(commit),
+            // Another attempt would end the same way, so a person decides.
+            Err(error) if error.is_caused_by_change() => {
+                let text = format!("The change cannot be committed: {error}.");
+                let text = format_question(&text, &[], &[]);
+                let save = || services.store.save_text(&text);
+                let question = retry_until_stopped(&ctx.stop, save).await?;
+                Outcome::QuestionAsked { question, default_answer: None }
+            }
+            Err(error) => return Err(error.into()),
+        };
         ctx.fault_point("committed")?;
-        let outcome = Outcome::RunFinished(commit);
         return Ok(JobResult::finished(outcome).with_usage(run.report.usage).with_claims(claims));
     }
     save_checkpoint(&worktree).await?;
@@ -197,9 +209,4 @@ async fn save_checkpoint(worktree: &Worktree) -> Result<(), Error> {
         tracing::warn!(task = %worktree.task(), reason, "failed to push checkpoint; work is on this worker only");
     }
     Ok(())
-}
-
-/// Returns the author of commits.
-pub(super) fn author() -> Author {
-    Author { name: "Tamma".to_owned(), email: "tamma@localhost".to_owned() }
 }

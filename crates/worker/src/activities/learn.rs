@@ -178,7 +178,7 @@ async fn run_learning_agent(
     record: &TaskRecord,
     stop: CancellationToken,
 ) -> Result<AgentRun, Error> {
-    let _slot = services.agents.read_only_slot(&stop).await?;
+    let _slot = services.agents.read_only_slot(ctx, &stop).await?;
     let project = services.repositories.project(ctx).await?;
     let ctx = JobContext { stop, ..ctx.clone() };
     let troubles = record.faults.iter().take(MAX_LISTED).map(|it| it.fault.as_str());

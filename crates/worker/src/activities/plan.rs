@@ -2,10 +2,12 @@
 
 use serde_json::json;
 use tamma_core::ids::Reference;
-use tamma_core::plan::Plan;
+use tamma_core::plan::{EstimateFacts, Plan};
+use tamma_core::rules::count_critical_files;
 use tamma_core::task_loop::{Outcome, State};
 use tamma_engine::agent::{RunEnd, RunMode};
 use tamma_engine::submission::Submission;
+use tamma_engine::worktree::Worktree;
 use tamma_flow::activities::JobResult;
 
 use super::brief::{failure_brief, forget_setup, with_failed_setup};
@@ -36,10 +38,12 @@ pub(super) async fn plan(
         Some(from) => Some(plan_text(services, ctx, from).await?),
         None => None,
     };
-    let note = match note {
-        Some(note) => Some(services.store.text(note).await?),
-        None => None,
-    };
+    let mut notes = Vec::new();
+    // A council that reviewed the plan, and the changes that a person then asked for.
+    for note in ctx.task_loop.guidance.iter().chain(note) {
+        notes.push(services.store.text(note).await?);
+    }
+    let note = (!notes.is_empty()).then(|| notes.join("\n\n"));
     let project = services.repositories.project(ctx).await?;
     let worktree = services.repositories.worktree(ctx, &project).await?;
     let host = (&*services.config, &services.processes);
@@ -64,7 +68,8 @@ pub(super) async fn plan(
     let run = services.agents.run_uncommitted(ctx, &project, &worktree, assignment).await?;
     ctx.fault_point("agent ended")?;
     match run.report.end {
-        RunEnd::Finished { submission: Submission::Plan(plan), .. } => {
+        RunEnd::Finished { submission: Submission::Plan(mut plan), .. } => {
+            estimate_missing_signals(ctx, &worktree, &mut plan).await?;
             let save = || services.store.save_plan(ctx.task.id, version, &plan);
             retry_until_stopped(&ctx.stop, save).await?;
             ctx.fault_point("plan saved")?;
@@ -79,6 +84,23 @@ pub(super) async fn plan(
         }
         _ => services.agents.handle_unfinished(ctx, run).await,
     }
+}
+
+/// Estimates the signals that the planner left out, although it was asked again.
+async fn estimate_missing_signals(
+    ctx: &JobContext,
+    worktree: &Worktree,
+    plan: &mut Plan,
+) -> Result<(), Error> {
+    if plan.signals.missing().is_empty() {
+        return Ok(());
+    }
+    let repository = worktree.files_at(ctx.base()?).await?;
+    let paths = plan.file_changes.iter().map(|change| change.path.as_str());
+    let critical_files = count_critical_files(paths, &ctx.rules);
+    let (repository, task) = (Some(&repository), Some(&ctx.task));
+    plan.complete_signals(&EstimateFacts { repository, task, critical_files });
+    Ok(())
 }
 
 /// Loads the text of a plan to start from: one of this task, or one submitted with it.

@@ -17,6 +17,7 @@ use temporalio_sdk::activities::{
 use tokio_util::sync::CancellationToken;
 
 use super::Activities;
+use super::lost_attempts::AttemptHeartbeat;
 use crate::error::Error;
 use crate::job_context::{AnnounceStart, OpenQuestionUpdate, WorkflowCallbacks};
 
@@ -35,7 +36,8 @@ async fn run_inline(
     request: JobRequest,
 ) -> Result<JobResult, ActivityError> {
     let announce: AnnounceStart = Arc::new(|_| Box::pin(async { Ok(()) }));
-    let (attempt, stop) = (ctx.info().attempt, CancellationToken::new());
+    let attempt = ctx.info().attempt.saturating_add(request.earlier_attempts);
+    let stop = CancellationToken::new();
     // Boxed, because the future of a job with agents is large.
     Box::pin(activities.run_job(request, attempt, stop, announce))
         .await
@@ -65,15 +67,29 @@ async fn run_with_heartbeats(
     });
     let callbacks =
         WorkflowCallbacks { announce_start: announce, open_question: question_update(&ctx) };
-    let (attempt, stop) = (ctx.info().attempt, CancellationToken::new());
+    let attempt = ctx.info().attempt.saturating_add(request.earlier_attempts);
+    let stop = CancellationToken::new();
+    // Heartbeats of another version are not counted.
+    let previous = ctx.heartbeat_details().deserialize().unwrap_or_default();
+    let heartbeat = AttemptHeartbeat::first(ctx.info().attempt, previous);
+    if let Some(lost) = heartbeat.too_many_lost() {
+        return Err(Error::LostWorkers(lost).into_activity_error());
+    }
+    // Recorded before the work starts, so that its end can be told from that of the worker.
+    ctx.record_heartbeat(heartbeat).await?;
     // Boxed, because the future of a job with agents is large.
     let mut work = Box::pin(activities.run_job(request, attempt, stop.clone(), callbacks));
-    let mut heartbeat = tokio::time::interval(HEARTBEAT_INTERVAL);
+    let mut interval = tokio::time::interval(HEARTBEAT_INTERVAL);
     let mut is_stopping = false;
     loop {
         tokio::select! {
-            result = &mut work => return result.map_err(Error::into_activity_error),
-            _ = heartbeat.tick() => ctx.record_heartbeat(attempt).await?,
+            result = &mut work => {
+                if result.is_err() {
+                    ctx.record_heartbeat(heartbeat.ended()).await?;
+                }
+                return result.map_err(Error::into_activity_error);
+            }
+            _ = interval.tick() => ctx.record_heartbeat(heartbeat).await?,
             () = ctx.cancelled(), if !is_stopping => {
                 is_stopping = true;
                 stop.cancel();

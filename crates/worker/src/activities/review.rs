@@ -27,7 +27,7 @@ use tamma_core::task_loop::Outcome;
 use tamma_engine::agent::{RunEnd, RunMode};
 use tamma_engine::permission::{PermissionRules, PermissionViolation};
 use tamma_engine::submission::{Submission, ValidatorVerdict};
-use tamma_engine::worktree::Worktree;
+use tamma_engine::worktree::{ChangePatch, Worktree};
 use tamma_flow::activities::JobResult;
 
 use super::plan::current_plan;
@@ -47,8 +47,9 @@ const MAX_SHOWN_DIFF: usize = 60_000;
 /// Maximum number of test names in the validator's prompt.
 const MAX_SHOWN_TESTS: usize = 300;
 
-/// Maximum length of the stored diff, in bytes.
-const MAX_SAVED_DIFF: usize = 1_000_000;
+/// Maximum length of the stored diff, in bytes. A larger change does not pass, because nobody could
+/// see all of it.
+const MAX_SAVED_DIFF: usize = 4_000_000;
 
 /// Commit under review.
 struct ChangeUnderReview<'a> {
@@ -56,7 +57,7 @@ struct ChangeUnderReview<'a> {
     worktree: &'a Worktree,
     commit: CommitId,
     touched: BTreeMap<String, FileAction>,
-    diff: String,
+    diff: ChangePatch,
     /// Gate results of the commit, if gates ran.
     gate_results: Option<GatesCheck>,
 }
@@ -85,6 +86,7 @@ pub(super) async fn review(
         // Failed gates were handled earlier; here they are only shown.
         gates: Vec::new(),
         criteria: Vec::new(),
+        suggestions: Vec::new(),
     };
     // Without a validator the cost is known to be zero.
     let mut usage = Some(Usage { tokens: Tokens::default(), cost: Cost::Known(Usd::ZERO) });
@@ -128,13 +130,14 @@ pub(super) async fn review(
     };
     inputs.criteria = change.verify_evidence(judge_criteria(criteria, &verdict.criteria)).await?;
     inputs.issues.extend(verdict.issues);
+    inputs.suggestions = verdict.suggestions;
     let verdict = evaluate(inputs);
     let summary = verdict.summarize();
     let (mut fingerprint, mut report) = (Fingerprint::default(), None);
     if !summary.passed {
         let text = report::failure_report(&verdict.inputs, validator.is_some());
         let files = change.touched.keys().map(String::as_str);
-        fingerprint = Fingerprint::from_attempt(files, [], &text, &change.diff);
+        fingerprint = Fingerprint::from_attempt(files, [], &text, &change.diff.text);
         report = Some(text);
     }
     save_review(services, &change, verdict, (validator, second)).await?;
@@ -162,8 +165,6 @@ async fn find_issues(
     change: &ChangeUnderReview<'_>,
 ) -> Result<Vec<Issue>, Error> {
     let mut issues = permission_issues(services, change).await?;
-    issues.extend(change.pattern_issues().await?);
-    issues.extend(knowledge_issues(services, change).await?);
     let error_issue = |message: &str| Issue {
         severity: IssueSeverity::Error,
         category: IssueCategory::Code,
@@ -172,6 +173,16 @@ async fn find_issues(
         line: None,
         scenario: None,
     };
+    if change.is_diff_truncated() {
+        issues.push(error_issue(&format!(
+            "the change is too large to review: its patch has more than {} MB. Split the task, or \
+             keep generated files out of the repository",
+            MAX_SAVED_DIFF / 1_000_000
+        )));
+        return Ok(issues);
+    }
+    issues.extend(change.pattern_issues().await?);
+    issues.extend(knowledge_issues(services, change).await?);
     if change.touched.is_empty() {
         issues.push(error_issue("the run changed nothing"));
     }
@@ -237,9 +248,11 @@ async fn validate(
     first: Option<&ValidatorOpinion>,
 ) -> Result<(Validator, AgentRun), Error> {
     let ChangeUnderReview { ctx, worktree, .. } = change;
+    let suggested = ctx.task.suggested_agent.as_deref();
+    let implementer = ctx.rules.implementer(suggested, ctx.task_loop.tier);
     let tier = match first {
-        Some(first) => ctx.rules.second_validator(first.validator.tier, ctx.task_loop.tier),
-        None => ctx.rules.validator(ctx.task_loop.tier),
+        Some(first) => ctx.rules.second_validator(first.validator.tier, &implementer),
+        None => ctx.rules.validator(&implementer),
     };
     let (agent, _) = crate::runs::agent_for(project, &tier.into())?;
     let model = project.rules.model(tier).map(str::to_owned);
@@ -308,12 +321,13 @@ async fn save_review(
     (validator, second): (Option<Validator>, Option<SecondReview>),
 ) -> Result<(), Error> {
     let ctx = change.ctx;
-    let diff = patterns::mask_secret_lines(truncate(&change.diff, MAX_SAVED_DIFF));
+    let diff = patterns::mask_secret_lines(truncate(&change.diff.text, MAX_SAVED_DIFF));
     let diff = retry_until_stopped(&ctx.stop, || services.store.save_text(&diff)).await?;
     let record = CheckRecord::Review(ReviewCheck {
         commit: change.commit,
         verdict,
         diff: Some(diff),
+        is_diff_truncated: change.is_diff_truncated(),
         validator,
         second,
     });
@@ -324,6 +338,11 @@ async fn save_review(
 }
 
 impl ChangeUnderReview<'_> {
+    /// Returns `true` if the stored patch lacks a part of the change.
+    fn is_diff_truncated(&self) -> bool {
+        self.diff.is_truncated || self.diff.text.len() > MAX_SAVED_DIFF
+    }
+
     /// Finds forbidden patterns in added lines.
     async fn pattern_issues(&self) -> Result<Vec<Issue>, Error> {
         let rules = &self.ctx.rules.review;
@@ -375,7 +394,7 @@ impl ChangeUnderReview<'_> {
             .map(report::gate_data)
             .collect();
         let passed = self.passed_tests();
-        let shown = truncate(&self.diff, MAX_SHOWN_DIFF);
+        let shown = truncate(&self.diff.text, MAX_SHOWN_DIFF);
         json!({
             "criteria": criteria_data(plan.criteria_of(&self.ctx.task)),
             "plan": plan_data(plan),
@@ -384,7 +403,7 @@ impl ChangeUnderReview<'_> {
             "more_passed": passed.len().saturating_sub(MAX_SHOWN_TESTS),
             "touched": self.touched.keys().collect::<Vec<_>>(),
             "diff": shown,
-            "cut": shown.len() < self.diff.len(),
+            "cut": shown.len() < self.diff.text.len(),
         })
     }
 }

@@ -4,9 +4,9 @@ use tamma_core::task_loop::Outcome;
 use tamma_engine::delivery;
 use tamma_flow::activities::JobResult;
 
-use super::implement::author;
 use crate::error::Error;
 use crate::job_context::JobContext;
+use crate::repositories::author;
 use crate::services::Services;
 
 pub(super) async fn save_work(services: &Services, ctx: &JobContext) -> Result<JobResult, Error> {

@@ -55,12 +55,14 @@ pub(super) async fn test(
         let error: String = failing.map(describe_gate).collect();
         let diff = worktree.diff(base, commit).await?;
         let files = touched.keys().map(String::as_str);
-        gates.fingerprint = Fingerprint::from_attempt(files, names, &error, &diff);
+        gates.fingerprint = Fingerprint::from_attempt(files, names, &error, &diff.text);
         gates.failing = Some(count_failures(&ran));
         report = Some(ran.iter().map(describe_gate).collect());
     }
     let millis = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
-    let record = CheckRecord::Gates(GatesCheck { commit, base, gates: ran, duration_ms: millis });
+    let files = u32::try_from(touched.len()).ok();
+    let check = GatesCheck { commit, base, gates: ran, duration_ms: millis, files };
+    let record = CheckRecord::Gates(check);
     let (task, job_number) = (ctx.task.id, ctx.request.job_number);
     let keep = || services.store.save_check(task, job_number, ctx.task_loop.iterations, &record);
     retry_until_stopped(&ctx.stop, keep).await?;

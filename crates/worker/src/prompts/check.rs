@@ -128,10 +128,28 @@ pub(super) fn sample(prompt: Prompt, filled: bool) -> Value {
         Prompt::Advise | Prompt::Conclude => json!({
             "plan": "{}", "why": text("ask the council"), "attempts": "Attempt 1 failed.",
             "note": text("The plan was invalid."), "opinions": "Member 1: the list.",
+            "question": text("Why does it fail?"), "reviews_plan": filled,
         }),
         Prompt::Learn => json!({
             "ending": "completed", "short": "2 attempts", "record": "[check 7] tests failed",
             "troubles": list(json!(["tests: a"])), "known": list(json!(["Prefer lists."])),
+        }),
+        Prompt::Phase | Prompt::Split => json!({
+            "story": {
+                "id": "WISH-001", "feature_dir": "plans/wishlist",
+                "path": "plans/wishlist/stories/WISH-001",
+                "workflow": "plans/wishlist/stories/WISH-001/_workflow",
+            },
+            "pipeline": "story", "count": 6,
+            "phase": {
+                "number": 5, "title": "QA Verify", "name": "QA VERIFY", "signal": "QA PASS",
+                "command": text("/qa-verify-story plans/wishlist WISH-001"),
+            },
+            "source": text(".claude/commands/qa-verify-story.md"),
+            "instructions": "Verify the story.",
+            "inputs": list(json!(["plans/wishlist/STORY.md"])),
+            "outputs": list(json!(["plans/wishlist/QA.md"])),
+            "known": list(json!(["Prefer lists."])),
         }),
     };
     if let (Value::Object(values), Value::Object(own)) = (&mut values, own) {

@@ -10,9 +10,11 @@ use std::time::Duration;
 use chrono::TimeDelta;
 use serde_json::{Value, json};
 use tamma_core::cost::{Cost, Tokens, Usage, Usd};
-use tamma_core::format::humanize;
+use tamma_core::format::{format_duration, format_number, format_usd, humanize, pluralize};
+use tamma_core::history::EntryName;
 use tamma_core::ids::Digest;
 use tamma_core::task_loop::Timestamp;
+use tamma_core::update_clock::UpdateClock;
 use tamma_engine::agent::{AgentUpdate, PlanEntry};
 use tamma_engine::permission::PermissionEffect;
 use tamma_engine::{gateway, sanitize};
@@ -67,6 +69,15 @@ struct ToolCallState {
     status: Option<String>,
 }
 
+/// Progress of an implementation run, reported at a regular interval.
+struct ProgressReport {
+    started_at: Timestamp,
+    clock: UpdateClock,
+    tool_calls: u64,
+    /// Latest message of the agent about its progress.
+    message: Option<String>,
+}
+
 /// State of a run, with the lines that are not saved yet.
 pub(super) struct LineBuilder {
     redact: Redact,
@@ -89,6 +100,8 @@ pub(super) struct LineBuilder {
     dropped_lines: u64,
     /// Records for the transcript.
     records: Vec<Value>,
+    /// Regular progress report; `None` for runs without one.
+    progress: Option<ProgressReport>,
 }
 
 impl LineBuilder {
@@ -109,7 +122,14 @@ impl LineBuilder {
             has_changes: false,
             dropped_lines: 0,
             records: Vec::new(),
+            progress: None,
         }
+    }
+
+    /// Reports the progress of the run at this interval from now on.
+    pub(super) fn report_progress(&mut self, started_at: Timestamp, interval: TimeDelta) {
+        let clock = UpdateClock::new(started_at, interval);
+        self.progress = Some(ProgressReport { started_at, clock, tool_calls: 0, message: None });
     }
 
     /// Processes an update.
@@ -175,6 +195,9 @@ impl LineBuilder {
             AgentUpdate::Progress(text) => {
                 self.record(at, "progress", json!(text));
                 self.line(at, LineKind::Progress, &text, None);
+                if let Some(progress) = &mut self.progress {
+                    progress.message = Some(text);
+                }
             }
             AgentUpdate::ModelCalled(call) => self.call(at, &call),
             AgentUpdate::BudgetWarning(whose) => {
@@ -265,6 +288,7 @@ impl LineBuilder {
     }
 
     fn tool(&mut self, at: Timestamp, id: &str, title: Option<String>, status: Option<String>) {
+        let is_new = !self.tools.contains_key(id);
         let tool_call = self.tools.entry(id.to_owned()).or_default();
         let before = tool_call.clone();
         tool_call.title = title.or(tool_call.title.take());
@@ -274,6 +298,9 @@ impl LineBuilder {
             return;
         }
         let tool = tool_call.clone();
+        if let Some(progress) = self.progress.as_mut().filter(|_| is_new) {
+            progress.tool_calls += 1;
+        }
         let name = tool.title.clone().unwrap_or_else(|| id.to_owned());
         let text = match &tool.status {
             Some(status) => format!("{name}: {}", status.replace('_', " ")),
@@ -333,8 +360,40 @@ impl LineBuilder {
         }
     }
 
-    /// Shows incomplete text after a delay.
+    /// Adds a progress line if one is due. It carries the name of the event, for programs.
+    fn add_progress(&mut self, at: Timestamp) {
+        let is_due = self.progress.as_mut().is_some_and(|it| it.clock.is_due(at));
+        let Some(progress) = self.progress.as_ref().filter(|_| is_due) else { return };
+        let elapsed = at - progress.started_at;
+        let (tool_calls, message) = (progress.tool_calls, progress.message.clone());
+        let usage = self.usage.map(|(usage, _)| usage);
+        let tokens = usage.map(|usage| usage.tokens.total());
+        let cost = match usage.map(|usage| usage.cost) {
+            Some(Cost::Known(usd)) => Some(usd),
+            Some(Cost::Unknown) | None => None,
+        };
+        let mut parts = vec![format_duration(elapsed), pluralize(tool_calls, "tool call")];
+        parts.extend(tokens.map(|tokens| format!("{} tokens", format_number(tokens))));
+        parts.extend(cost.map(format_usd));
+        let text = match &message {
+            Some(message) => format!("{}: {message}", parts.join(", ")),
+            None => parts.join(", "),
+        };
+        let data = json!({
+            "event": EntryName::SmImplementationProgress,
+            "elapsed_seconds": elapsed.num_seconds(),
+            "tool_calls": tool_calls,
+            "tokens": tokens,
+            "cost_usd": cost,
+            "message": message,
+        });
+        self.record(at, "progress_report", data.clone());
+        self.line(at, LineKind::Progress, &text, Some(data));
+    }
+
+    /// Adds what is due: a progress line, and incomplete text after a delay.
     pub(super) fn tick(&mut self, at: Timestamp) {
+        self.add_progress(at);
         let Some(speech) = &mut self.speech else { return };
         if at - speech.since < SPEECH_TIMEOUT {
             return;

@@ -217,3 +217,45 @@ fn a_resumed_session_names_the_prompt_that_it_got() {
         assert_eq!(names_it, resumed, "{shown:?}");
     }
 }
+
+#[test]
+fn progress_is_reported_at_the_interval_and_never_more_often() {
+    let mut builder = builder();
+    builder.report_progress(at(0), TimeDelta::seconds(30));
+    let mut reports = Vec::new();
+    // A run of four hours, ticked twice per second, with a busy agent.
+    for half_second in 1..=4 * 3600 * 2 {
+        let now = at(0) + TimeDelta::milliseconds(half_second * 500);
+        builder.observe(now, tool(&half_second.to_string(), Some("Edit"), Some("completed")));
+        builder.tick(now);
+        let batch = builder.take_batch(now, 1000).unwrap_or_default();
+        reports.extend(batch.lines.into_iter().filter(|line| line.kind == LineKind::Progress));
+    }
+    let times: Vec<_> = reports.iter().map(|line| (line.at - at(0)).num_seconds()).collect();
+    assert_eq!(times, (1..=480).map(|count| count * 30).collect::<Vec<_>>());
+    let data = reports[1].data.as_ref().expect("data");
+    assert_eq!(data["event"], "SM_IMPLEMENTATION_PROGRESS");
+    assert_eq!((&data["elapsed_seconds"], &data["tool_calls"]), (&json!(60), &json!(120)));
+    assert_eq!(reports[1].text, "1 min, 120 tool calls");
+}
+
+#[test]
+fn a_progress_report_has_the_cost_and_the_latest_message_without_secrets() {
+    let mut builder = builder();
+    builder.report_progress(at(0), TimeDelta::seconds(30));
+    builder.observe(at(1), call(Cost::Known(Usd::from_cents(25)), 200));
+    let said = AgentUpdate::Progress("half done with sk-secret".to_owned());
+    builder.observe(at(2), Observation::Update(said));
+    builder.tick(at(30));
+    let lines = take_lines(&mut builder);
+    let (kind, text) = lines.last().expect("a line");
+    assert_eq!(*kind, LineKind::Progress);
+    assert_eq!(text, "30 s, 0 tool calls, 123 tokens, $0.25: half done with …");
+}
+
+#[test]
+fn runs_without_progress_reports_have_none() {
+    let mut builder = builder();
+    builder.tick(at(3600));
+    assert_eq!(take_lines(&mut builder), []);
+}

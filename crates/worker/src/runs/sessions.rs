@@ -26,6 +26,10 @@ impl AgentRunner {
         }
         let last = self.store.latest_run(ctx.task.id).await?;
         let over = Some(tamma_store::RunEnd::Finished);
+        // Only another attempt at the same phase continues its session.
+        let last = last.filter(|run| {
+            mode != RunMode::Phase || run.number.job_number == ctx.request.job_number
+        });
         Ok(last.filter(|run| run.mode == mode.to_string() && run.end != over))
     }
 

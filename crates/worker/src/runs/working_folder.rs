@@ -59,7 +59,7 @@ impl WorkingFolder<'_> {
         mode: RunMode,
     ) -> Result<Option<PrivateGit>, Error> {
         let (name, fresh) = match mode {
-            RunMode::Implement => ("git-work", false),
+            RunMode::Implement | RunMode::Phase => ("git-work", false),
             _ => ("git-read", true),
         };
         let folder = homes.join(name);

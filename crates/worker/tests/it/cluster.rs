@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::path::PathBuf;
+use std::pin::Pin;
 use std::time::Duration;
 
 use tamma_core::actor::Actor;
@@ -127,8 +128,15 @@ impl Cluster {
         tamma_testkit::temporal::connect(&address).await.unwrap()
     }
 
-    /// Runs `body` beside a worker, then stops the worker.
-    pub(crate) async fn with_worker<T>(&self, body: impl Future<Output = T>) -> T {
+    /// Runs `body` beside a worker, then stops the worker. Boxed, because the future is large.
+    pub(crate) fn with_worker<'a, T: 'a>(
+        &'a self,
+        body: impl Future<Output = T> + 'a,
+    ) -> Pin<Box<dyn Future<Output = T> + 'a>> {
+        Box::pin(self.run_beside_worker(body))
+    }
+
+    async fn run_beside_worker<T>(&self, body: impl Future<Output = T>) -> T {
         let stop = CancellationToken::new();
         let client = self.client().await;
         let work =

@@ -1,12 +1,17 @@
 //! Complete task without people.
 
+use tamma_core::complexity::{Grade, PlanSignals, Signals};
 use tamma_core::history::EntryName as N;
+use tamma_core::plan::Plan;
 use tamma_core::review::record::CheckRecord;
-use tamma_core::task_loop::State;
-use tamma_testkit::sample::sample_script;
+use tamma_core::task::Task;
+use tamma_core::task_loop::{Action, State};
+use tamma_core::tier::Tier;
+use tamma_testkit::agent::{AgentStep, PromptCase};
+use tamma_testkit::sample::{sample_plan, sample_script};
 use temporalio_client::{WorkflowFetchHistoryOptions, WorkflowGetResultOptions};
 
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, until};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_low_risk_task_completes_by_itself() {
@@ -65,6 +70,89 @@ async fn a_low_risk_task_completes_by_itself() {
     let events = history.into_events().await.unwrap();
     println!("history events: {}", events.len());
     assert!(events.len() <= 66, "{} history events", events.len());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_suggested_agent_implements_the_task() {
+    let cluster =
+        Cluster::start_configured(&sample_script(1), |config| config.another_agent("favourite"))
+            .await;
+    let client = cluster.client().await;
+    let task = Task { suggested_agent: Some("favourite".to_owned()), ..cluster.task(1) };
+    let id = task.id;
+    let handle = cluster.start_task(&client, task).await;
+    let result =
+        cluster.with_worker(handle.get_result(WorkflowGetResultOptions::default())).await.unwrap();
+    assert_eq!(result.state, State::Completed);
+    let runs = cluster.store.runs(id).await.unwrap();
+    let agents: Vec<_> = runs.iter().map(|run| (run.mode.as_str(), run.agent.as_str())).collect();
+    // All others stay those of their tiers.
+    assert_eq!(
+        agents,
+        [
+            ("plan", "scripted"),
+            ("implement", "favourite"),
+            ("validate", "scripted"),
+            ("learn", "scripted")
+        ]
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_task_starts_in_the_tier_of_its_plans_signals() {
+    let graded = |modules, grade| {
+        let (novelty, tests, security, ambiguity) = (grade, grade, grade, grade);
+        Signals { files: 0, modules, novelty, tests, security, ambiguity }
+    };
+    let signals = [
+        ("Greet Cy", Some(graded(1, Grade::None)), Tier::Simple),
+        ("Greet Di", Some(graded(2, Grade::Some)), Tier::Moderate),
+        ("Greet Ed", Some(graded(3, Grade::Much)), Tier::Complex),
+        // Not graded, although asked again: estimated as a new folder with sparse requirements.
+        ("Greet the session token of Flo", None, Tier::Moderate),
+    ];
+    let mut script = sample_script(2);
+    for (title, signals, _) in &signals {
+        let signals = signals.map_or_else(PlanSignals::default, PlanSignals::from);
+        let plan = AgentStep::Plan(Box::new(Plan { signals, ..sample_plan(2) }));
+        let when = format!("# Task: {title} (feature)");
+        // The prompt that asks again does not name the task.
+        script.cases.insert(0, PromptCase::new("`signals` lacks", [plan.clone()]));
+        script.cases.insert(0, PromptCase::new(when, [plan]));
+    }
+    let cluster = Cluster::start(&script).await;
+    let client = cluster.client().await;
+    cluster
+        .with_worker(async {
+            let mut started = Vec::new();
+            for (number, (title, _, tier)) in (1..).zip(signals) {
+                let task = Task { title: title.to_owned(), ..cluster.task(number) };
+                let id = task.id;
+                started.push((title, tier, id, cluster.start_task(&client, task).await));
+            }
+            for (title, tier, id, handle) in started {
+                // Complexity raises the risk, so a person approves.
+                let scope = until(async || {
+                    let task_loop = cluster.store.task(id).await.ok()?.task_loop.ok()?;
+                    let is_asked = task_loop.open_question.is_some();
+                    let is_over = task_loop.state.is_terminal();
+                    (is_asked || is_over).then_some(task_loop.current_scope().filter(|_| is_asked))
+                });
+                if let Some(scope) = scope.await {
+                    let approve = Action::Approve { scope, reason: None };
+                    cluster.request_action(&handle, "Ann", approve).await.unwrap();
+                }
+                let run = until(async || {
+                    let runs = cluster.store.runs(id).await.ok()?;
+                    runs.into_iter().find(|run| run.mode == "implement")
+                });
+                let run = run.await;
+                assert_eq!(run.tier, Some(tier), "{title}");
+            }
+        })
+        .await;
+    let plan = cluster.store.plan(cluster.task(4).id, 1).await.unwrap();
+    assert_eq!(plan.estimated_signals.len(), 5);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

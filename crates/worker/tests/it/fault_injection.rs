@@ -80,7 +80,8 @@ impl TaskDriver<'_> {
                 *announced.lock().unwrap() = Some(run_started);
                 Box::pin(async { Ok(()) })
             });
-            let request = JobRequest { job_number, job, pending: pending.clone() };
+            let request =
+                JobRequest { job_number, job, earlier_attempts: 0, pending: pending.clone() };
             let run = async |attempt| {
                 let stop = CancellationToken::new();
                 self.activities.run_job(request.clone(), attempt, stop, announce.clone()).await
@@ -105,8 +106,8 @@ impl TaskDriver<'_> {
             if let Some(RunStarted { at, job_number, agent }) = started.lock().unwrap().take() {
                 events.push((at, EventKind::RunStarted { job_number, agent }));
             }
-            events
-                .push((chrono::Utc::now(), EventKind::JobFinished { job_number, usage, outcome }));
+            let finished = EventKind::JobFinished { job_number, usage, outcome };
+            events.push((chrono::Utc::now(), finished));
             for (at, event_kind) in events {
                 let event =
                     TaskEvent { format: FormatVersion, at, by: Actor::Tamma, kind: event_kind };
@@ -114,17 +115,14 @@ impl TaskDriver<'_> {
                 task_loop = step_result.next.clone();
                 commands.extend(step_result.commands.iter().cloned());
                 let done = matches!(event.kind, EventKind::JobFinished { .. });
+                let usage = usage.filter(|_| done);
                 pending.steps.push(StepRecord {
                     step: pending.steps.last().map_or(self.written(id).await, |last| last.step) + 1,
                     at,
                     next: step_result.next,
                     entries: step_result.entries,
                     commands: step_result.commands,
-                    job_usage: usage.filter(|_| done).map(|usage| JobUsage {
-                        job_number,
-                        job: kind,
-                        usage,
-                    }),
+                    job_usage: usage.map(|usage| JobUsage { job_number, job: kind, usage }),
                 });
             }
         }

@@ -1,14 +1,18 @@
 //! Actions of people: approve, pause, cancel and answer.
 
+use serde_json::json;
+use tamma_core::actor::Actor;
 use tamma_core::approval::ApprovalScope;
 use tamma_core::cost::Tokens;
-use tamma_core::history::EntryName as N;
-use tamma_core::ids::PlanHash;
+use tamma_core::history::{EntryData, EntryName as N};
+use tamma_core::ids::{PlanHash, PolicyVersion};
+use tamma_core::plan::PlanAdjustment;
 use tamma_core::task_loop::{Action, State};
+use tamma_flow::{RulesChanged, TaskWorkflow};
 use tamma_store::{LineFilter, LinePosition};
 use tamma_testkit::agent::{AgentStep, PromptCase, ResumeSupport};
 use tamma_testkit::sample::sample_script;
-use temporalio_client::WorkflowGetResultOptions;
+use temporalio_client::{WorkflowExecuteUpdateOptions, WorkflowGetResultOptions};
 
 use crate::cluster::{Cluster, agents, until};
 
@@ -39,6 +43,59 @@ async fn a_medium_risk_plan_waits_for_approval_of_its_hash() {
     let decisions = cluster.store.decisions(id).await.unwrap();
     assert_eq!(decisions.len(), 1);
     assert_eq!(decisions[0].by.as_deref(), Some("Ann"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_person_lets_the_council_review_a_plan_and_then_approves_it() {
+    const QUESTION: &str = "Is the order of the names kept?";
+    let opinion = json!({
+        "root_cause": "Yes, the list is appended to.", "fix": "None needed.",
+        "confidence": "high", "against": "Nobody tested it.",
+    });
+    let conclusion = json!({
+        "root_cause": "The plan holds.", "fix": "None needed.", "dissent": [],
+        "architectural_insights": ["The list has two owners."],
+    });
+    let mut script = sample_script(7);
+    // Members and chair answer only if their prompts contain the question.
+    script.cases.insert(0, PromptCase::new(QUESTION, [AgentStep::Submit(opinion)]));
+    let chair = "You are the chair of the council";
+    script.cases.insert(0, PromptCase::new(chair, [AgentStep::Submit(conclusion)]));
+    let cluster = Cluster::start(&script).await;
+    let client = cluster.client().await;
+    let task = cluster.task(1);
+    let id = task.id;
+    let handle = cluster.start_task(&client, task).await;
+    let asked = async |councils| {
+        until(async || {
+            let it = cluster.store.task(id).await.ok()?.task_loop.ok()?;
+            (it.councils == councils && it.open_question.is_some()).then(|| it.current_scope())?
+        })
+        .await
+    };
+    let ended = cluster
+        .with_worker(async {
+            let before = asked(0).await;
+            let question = cluster.store.save_text(QUESTION).await.unwrap();
+            let convene = Action::Convene { question };
+            let status = cluster.request_action(&handle, "Ann", convene).await.unwrap();
+            assert_eq!(status.state, State::CtoIntervention);
+            let scope = asked(1).await;
+            assert_eq!(scope, before, "the plan is the same");
+            cluster.request_action(&handle, "Ann", approve(scope)).await.unwrap();
+            handle.get_result(WorkflowGetResultOptions::default()).await.unwrap()
+        })
+        .await;
+    assert_eq!(ended.state, State::Completed);
+    let history = cluster.history(id).await;
+    let concluded = history.iter().find(|entry| entry.name == N::SmCouncilConcluded).unwrap();
+    assert_eq!((&concluded.actor, concluded.to), (&Actor::Council, State::AwaitingApproval));
+    let EntryData::Stored(minutes) = &concluded.data else { panic!("minutes") };
+    let minutes = cluster.store.text(minutes).await.unwrap();
+    assert!(
+        minutes.contains("## Architectural insights\n\n- The list has two owners."),
+        "{minutes}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -175,4 +232,104 @@ async fn a_repair_in_the_same_tier_resumes_the_session_with_the_brief_alone() {
     let has = |text: &str| lines.iter().any(|line| line.contains(text));
     assert!(has("resumed the session of an earlier run"), "{lines:?}");
     assert!(has("prompt `implement`, version "), "{lines:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_edited_plan_is_checked_again_and_runs_after_its_approval() {
+    let cluster = Cluster::start(&sample_script(7)).await;
+    let client = cluster.client().await;
+    let task = cluster.task(1);
+    let id = task.id;
+    let handle = cluster.start_task(&client, task).await;
+    let ended = cluster
+        .with_worker(async {
+            cluster.until_state(id, State::AwaitingApproval).await;
+            let question = async || {
+                let task_loop = cluster.task_loop(id).await;
+                task_loop.open_question.is_some().then_some(task_loop)
+            };
+            let before = until(question).await;
+            let scope = before.current_scope().unwrap();
+            let (_, plan) = cluster.store.plan_by_hash(id, scope.plan).await.unwrap();
+            let edit = PlanAdjustment {
+                field: "approach".to_owned(),
+                original_value: Some(plan.approach.clone().into()),
+                new_value: "As a person wants it.".into(),
+                reason: String::new(),
+            };
+            let (edited, applied) = plan.apply_adjustments(&[edit]).unwrap();
+            let text = serde_json::to_string(&edited).unwrap();
+            let stored_at = cluster.store.save_text(&text).await.unwrap();
+            let adjustments = serde_json::to_string(&applied).unwrap();
+            let adjust = Action::AdjustPlan {
+                scope,
+                plan: Box::new(edited.summarize(2, stored_at, &cluster.rules())),
+                adjustments: cluster.store.save_text(&adjustments).await.unwrap(),
+                reason: "simpler".parse().unwrap(),
+            };
+            cluster.request_action(&handle, "Ann", adjust.clone()).await.unwrap();
+            let refused = cluster.request_action(&handle, "Ann", adjust).await.unwrap_err();
+            assert!(refused.contains("the plan has changed since you saw it"), "{refused}");
+            let second = async || {
+                let task_loop = cluster.task_loop(id).await;
+                let is_new = task_loop.plan.as_ref().is_some_and(|plan| plan.version == 2);
+                (is_new && task_loop.open_question.is_some()).then_some(task_loop)
+            };
+            let scope = until(second).await.current_scope().unwrap();
+            assert_eq!(scope.plan, edited.hash());
+            // The worker has saved the edited plan as a version of its own.
+            assert_eq!(cluster.store.plan(id, 2).await.unwrap(), edited);
+            cluster.request_action(&handle, "Ann", approve(scope)).await.unwrap();
+            handle.get_result(WorkflowGetResultOptions::default()).await.unwrap()
+        })
+        .await;
+    assert_eq!(ended.state, State::Completed);
+    let names = cluster.entry_names(id).await;
+    assert_eq!(names.iter().filter(|name| **name == N::SmPlanAdjusted).count(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn new_rules_void_the_approval_and_govern_the_task_from_then_on() {
+    let cluster = Cluster::start(&sample_script(7)).await;
+    let client = cluster.client().await;
+    let task = cluster.task(1);
+    let id = task.id;
+    let handle = cluster.start_task(&client, task).await;
+    let mut rules = cluster.rules();
+    let old = rules.version();
+    rules.scrum_master.task_loop.max_iterations = 3;
+    cluster.store.save_rules(&rules).await.unwrap();
+    let ended = cluster
+        .with_worker(async {
+            cluster.until_state(id, State::AwaitingApproval).await;
+            let question = async |policy: PolicyVersion| {
+                let task_loop = cluster.task_loop(id).await;
+                let is_pinned = task_loop.pin.is_some_and(|pin| pin.policy == policy);
+                (is_pinned && task_loop.open_question.is_some()).then_some(task_loop)
+            };
+            let before = until(async || question(old).await).await;
+            let changed = RulesChanged {
+                at: chrono::Utc::now(),
+                by: "Ann".parse().unwrap(),
+                rules: rules.clone(),
+            };
+            let send = async |changed: RulesChanged| {
+                let options = WorkflowExecuteUpdateOptions::builder().build();
+                handle.execute_update(TaskWorkflow::change_rules, changed, options).await
+            };
+            send(changed.clone()).await.unwrap().unwrap();
+            assert!(send(changed).await.is_err(), "the same rules again");
+            // An approval under the old rules no longer counts.
+            let stale = approve(before.current_scope().unwrap());
+            let refused = cluster.request_action(&handle, "Ann", stale).await.unwrap_err();
+            assert!(refused.contains("since you saw it"), "{refused}");
+            let now = until(async || question(rules.version()).await).await;
+            let scope = now.current_scope().unwrap();
+            cluster.request_action(&handle, "Ann", approve(scope)).await.unwrap();
+            handle.get_result(WorkflowGetResultOptions::default()).await.unwrap()
+        })
+        .await;
+    assert_eq!(ended.state, State::Completed);
+    let voided = cluster.history(id).await.into_iter().find(|it| it.name == N::SmApprovalVoided);
+    assert_eq!(voided.unwrap().actor, crate::cluster::person("Ann"));
 }

@@ -73,6 +73,7 @@ impl RecorderFixture {
             worker: "here".to_owned(),
             prompt: None,
             missing_content: None,
+            progress_interval: std::time::Duration::from_secs(30),
         };
         let redact: Redact = Arc::new(|text| text.replace("sk-secret", "…"));
         let data = self.folder.path();

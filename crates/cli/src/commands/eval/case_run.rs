@@ -185,6 +185,7 @@ impl CaseRun<'_> {
             depends_on: Vec::new(),
             suggested_agent: None,
             issue_url: None,
+            issue_number: None,
             metadata: std::collections::BTreeMap::new(),
             plan: None,
         };

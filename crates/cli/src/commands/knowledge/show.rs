@@ -201,6 +201,10 @@ fn format_entry(detail: &KnowledgeEntryDetail, projects: Option<&ProjectList>) -
             }
         },
     );
+    if let Some(origin) = &entry.origin {
+        row("title", sanitize(&origin.title));
+        row("occasion", origin.occasion.to_string());
+    }
     row("paths", sanitize(&entry.globs.join(", ")));
     row("types", entry.task_types.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "));
     row("keywords", sanitize(&entry.keywords.join(", ")));

@@ -39,12 +39,18 @@ pub(crate) struct Args {
     /// Task that must be completed first (repeatable)
     #[arg(long = "depends-on", value_name = "TASK")]
     depends_on: Vec<String>,
-    /// Preferred agent
+    /// Configured agent that implements the task [default: the tier's]
     #[arg(long, value_name = "NAME")]
     agent: Option<String>,
     /// Issue that the task comes from
     #[arg(long, value_name = "URL")]
     issue: Option<String>,
+    /// Number of that issue
+    #[arg(long, value_name = "NUMBER")]
+    issue_number: Option<u64>,
+    /// Further value for other tools (repeatable)
+    #[arg(long = "metadata", value_name = "KEY=VALUE", value_parser = parse_metadata)]
+    metadata: Vec<(String, String)>,
     /// Start from this plan (JSON); it is checked like any other
     #[arg(long, value_name = "FILE")]
     plan: Option<PathBuf>,
@@ -66,6 +72,16 @@ pub(crate) struct Args {
     identity: IdentityArgs,
     #[command(flatten)]
     target: ClientArgs,
+}
+
+/// Parses `KEY=VALUE`.
+fn parse_metadata(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.trim().is_empty() => {
+            Ok((key.trim().to_owned(), value.to_owned()))
+        }
+        _ => Err(format!("expected KEY=VALUE, such as `sprint=12`, not `{text}`")),
+    }
 }
 
 pub(super) fn run(arguments: &Args) -> Result<ExitCode> {
@@ -103,7 +119,8 @@ pub(super) fn run(arguments: &Args) -> Result<ExitCode> {
             depends_on,
             suggested_agent: arguments.agent.clone(),
             issue_url: arguments.issue.clone(),
-            metadata: std::collections::BTreeMap::new(),
+            issue_number: arguments.issue_number,
+            metadata: arguments.metadata.iter().cloned().collect(),
             plan,
         };
         let added: AddedTask = client.post("/tasks", &by, id, &task).await?;

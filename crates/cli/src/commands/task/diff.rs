@@ -38,6 +38,9 @@ pub(super) fn run(arguments: &Args) -> Result<ExitCode> {
             writeln!(out, "commit {}", change.commit)?;
             write_numbered_diff(&mut out, &change.patch)?;
         }
+        if change.is_truncated && !arguments.target.json {
+            writeln!(out, "\nThe change is too large: the end of the patch is missing.")?;
+        }
         Ok(ExitCode::SUCCESS)
     })
 }

@@ -31,6 +31,12 @@ pub(crate) struct Args {
     /// List all tasks, including closed ones
     #[arg(long)]
     all: bool,
+    /// List tasks that take longer than expected, most overdue first
+    #[arg(long, conflicts_with_all = ["state", "phase", "label", "search", "all"])]
+    overdue: bool,
+    /// List open tasks with at least three failures, most failures first
+    #[arg(long, conflicts_with_all = ["state", "phase", "label", "search", "all", "overdue"])]
+    failing: bool,
     #[command(flatten)]
     target: ClientArgs,
 }
@@ -53,15 +59,24 @@ pub(super) fn run(arguments: &Args) -> Result<ExitCode> {
         ];
         let query = filters.into_iter().filter_map(|(name, value)| Some((name, value?))).collect();
         let max = if arguments.all { MAX_LIMIT } else { DEFAULT_LIMIT };
-        let page = Pager { client: &client, path: "/tasks", query }.fetch_up_to(max).await?;
+        let (path, query) = match arguments {
+            Args { overdue: true, .. } => ("/tasks/overdue", project_query(arguments)),
+            Args { failing: true, .. } => ("/tasks/failing", project_query(arguments)),
+            _ => ("/tasks", query),
+        };
+        let page = Pager { client: &client, path, query }.fetch_up_to(max).await?;
         if arguments.target.json {
             output::print_json(&page)?;
         } else {
-            let text = format_tasks(&page, arguments.all, style::now());
+            let text = format_tasks(&page, empty_hint(arguments), style::now());
             writeln!(anstream::stdout().lock(), "{text}")?;
         }
         Ok(ExitCode::SUCCESS)
     })
+}
+
+fn project_query(arguments: &Args) -> Vec<(&'static str, &str)> {
+    arguments.project.iter().map(|project| ("project", project.as_str())).collect()
 }
 
 /// Reader of a paginated list.
@@ -144,15 +159,20 @@ pub(crate) fn table_colour(colour: anstyle::AnsiColor) -> Color {
     }
 }
 
+/// Text for an empty list.
+fn empty_hint(arguments: &Args) -> &'static str {
+    match arguments {
+        Args { overdue: true, .. } => "No overdue tasks.",
+        Args { failing: true, .. } => "No open task has failed three times.",
+        Args { all: true, .. } => "No tasks. Add one with `tamma task add`.",
+        _ => "No tasks. Use `--all` to include closed ones.",
+    }
+}
+
 /// Formats tasks as a table.
-fn format_tasks(page: &TaskPage, all: bool, now: chrono::DateTime<chrono::Utc>) -> String {
+fn format_tasks(page: &TaskPage, empty: &str, now: chrono::DateTime<chrono::Utc>) -> String {
     if page.tasks.is_empty() && page.damaged.is_empty() {
-        let hint = if all {
-            "Add one with `tamma task add`."
-        } else {
-            "Use `--all` to include closed ones."
-        };
-        return format!("No tasks. {hint}");
+        return empty.to_owned();
     }
     let mut table = new_table(&["ID", "STATE", "TITLE", "RISK", "RUNS", "COST", "SINCE"]);
     for card in &page.tasks {
@@ -195,9 +215,9 @@ mod tests {
     use super::*;
     use crate::commands::task::show::tests::awaiting_approval;
 
-    fn render(page: &TaskPage, all: bool) -> String {
+    fn render(page: &TaskPage) -> String {
         let now = "2026-11-15T10:23:30Z".parse().expect("a timestamp");
-        let text = format_tasks(page, all, now);
+        let text = format_tasks(page, "No tasks.", now);
         anstream::adapter::strip_str(&text).to_string()
     }
 
@@ -206,8 +226,8 @@ mod tests {
         let page =
             TaskPage { tasks: vec![awaiting_approval().card], damaged: Vec::new(), next: None };
         // An inline snapshot would not see the first column move.
-        assert!(render(&page, false).starts_with("ID  "));
-        insta::assert_snapshot!(render(&page, false), @r"
+        assert!(render(&page).starts_with("ID  "));
+        insta::assert_snapshot!(render(&page), @r"
         ID        STATE              TITLE                  RISK    RUNS  COST    SINCE
         1a2b3c4d  awaiting approval  Greet the whole world  medium  1     ~$0.42  3 min ago
         ");
@@ -215,8 +235,21 @@ mod tests {
 
     #[test]
     fn an_empty_list_says_how_to_see_other_tasks() {
+        use clap::Parser as _;
+        #[derive(clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            arguments: Args,
+        }
+        let hint = |options: &[&str]| {
+            let line = ["list"].iter().chain(options);
+            empty_hint(&Line::parse_from(line).arguments)
+        };
+        assert_eq!(hint(&[]), "No tasks. Use `--all` to include closed ones.");
+        assert_eq!(hint(&["--all"]), "No tasks. Add one with `tamma task add`.");
+        assert_eq!(hint(&["--overdue"]), "No overdue tasks.");
+        assert_eq!(hint(&["--failing"]), "No open task has failed three times.");
         let page = TaskPage { tasks: Vec::new(), damaged: Vec::new(), next: None };
-        assert_eq!(render(&page, false), "No tasks. Use `--all` to include closed ones.");
-        assert_eq!(render(&page, true), "No tasks. Add one with `tamma task add`.");
+        assert_eq!(render(&page), "No tasks.");
     }
 }

@@ -5,7 +5,9 @@ use std::process::ExitCode;
 
 use anstyle::AnsiColor;
 use anyhow::Result;
+use chrono::TimeDelta;
 use clap::ValueEnum;
+use tamma_core::format::format_duration;
 use tamma_core::gate::GateStatus;
 use tamma_core::issue::IssueSeverity;
 use tamma_core::report::{
@@ -86,8 +88,23 @@ fn format_report(report: &TaskReport) -> String {
             report.tier_runs.iter().map(|(tier, times)| format!("{tier} ×{times}")).collect();
         push_row(&mut text, "tiers", &tiers.join(" → "));
     }
+    if let Some(seconds) = report.duration_seconds {
+        let seconds = i64::try_from(seconds).unwrap_or(i64::MAX);
+        let duration = format_duration(TimeDelta::try_seconds(seconds).unwrap_or_default());
+        push_row(&mut text, "duration", &duration);
+    }
+    if let Some(at) = report.completed_at {
+        push_row(&mut text, "closed", &at.format("%Y-%m-%d %H:%M UTC").to_string());
+    }
+    if let Some(agent) = &report.final_agent {
+        let model = report.final_model.as_deref().unwrap_or("its default model");
+        push_row(&mut text, "final", &format!("{agent} with {model}"));
+    }
+    for council in report.councils.iter().filter(|it| it.after_iteration == 0) {
+        text += &format_council(council);
+    }
     for iteration in &report.iterations {
-        text += &format_iteration(iteration);
+        text += &format_iteration(iteration, report.max_iterations);
         for council in report.councils.iter().filter(|it| it.after_iteration == iteration.number) {
             text += &format_council(council);
         }
@@ -114,21 +131,30 @@ fn format_report(report: &TaskReport) -> String {
     if let Some(lessons) = report.lessons {
         style::push_fmt(&mut text, format_args!("\n\n{}", styled("lessons", STRONG)));
         style::push_fmt(&mut text, format_args!("\n  {}", pluralize(lessons.into(), "lesson")));
+        for lesson in &report.lesson_list {
+            let occasion = lesson.occasion.map(|it| format!(", {it}")).unwrap_or_default();
+            let facts = format!("({}{occasion}, {})", lesson.kind, lesson.status);
+            style::push_fmt(
+                &mut text,
+                format_args!("\n  - {} {}", sanitize(&lesson.title), styled(&facts, FAINT)),
+            );
+        }
     }
     text
 }
 
-fn format_iteration(it: &IterationReport) -> String {
+fn format_iteration(it: &IterationReport, max: Option<u16>) -> String {
     let (mark, colour, word) = match it.passed {
         Some(true) => ('✔', AnsiColor::Green, "passed"),
         Some(false) => ('✖', AnsiColor::Red, "failed"),
         None => ('●', AnsiColor::Blue, "not reviewed"),
     };
     let tier = it.tier.map(|tier| format!(" {tier}")).unwrap_or_default();
+    let of = max.map(|max| format!("/{max}")).unwrap_or_default();
     let mut text = format!(
         "\n\n{} {} {}",
         colour_sign(mark, colour),
-        styled(&format!("#{}{tier}", it.number), STRONG),
+        styled(&format!("#{}{of}{tier}", it.number), STRONG),
         paint(word, colour)
     );
     if let Some(score) = it.score {
@@ -138,6 +164,10 @@ fn format_iteration(it: &IterationReport) -> String {
     let facts =
         [commit, Some(format_cost(&it.cost))].into_iter().flatten().collect::<Vec<_>>().join(", ");
     style::push_fmt(&mut text, format_args!("  {}", styled(&facts, FAINT)));
+    let run = it.facts();
+    if !run.is_empty() {
+        push_row(&mut text, "run", &run.join(", "));
+    }
     if let (true, Some(counts)) = (it.gates.is_empty(), it.gate_counts) {
         push_row(
             &mut text,
@@ -170,6 +200,9 @@ fn format_iteration(it: &IterationReport) -> String {
                 format_args!("\n      {} {}", styled("fails with", FAINT), sanitize(scenario)),
             );
         }
+    }
+    for suggestion in &it.suggestions {
+        push_row(&mut text, "suggestion", suggestion);
     }
     if let Some(second) = &it.second_review {
         let result = if second.confirmed { "confirmed" } else { "did not confirm" };

@@ -8,7 +8,8 @@ use chrono::{DateTime, Utc};
 use tamma_core::plan::criterion_id;
 use tamma_core::task_loop::AnswerKind;
 use tamma_server::dto::{
-    IterationOutcome, IterationSummary, PlanVersion, RiskReport, RunDetail, RunList, TaskDetail,
+    IterationOutcome, IterationSummary, PlanVersion, RiskReport, RunDetail, RunList, StateTime,
+    TaskDetail,
 };
 
 use super::list::{new_table, render_table};
@@ -71,6 +72,7 @@ pub(crate) fn suggested_commands(detail: &TaskDetail) -> Vec<String> {
         AnswerKind::Retry => format!("tamma retry {id}"),
         AnswerKind::RollBack => format!("tamma answer {id} roll-back --to STATE --reason TEXT"),
         AnswerKind::Skip => format!("tamma answer {id} skip --reason TEXT"),
+        AnswerKind::Convene => format!("tamma council {id} QUESTION"),
         AnswerKind::Cancel => format!("tamma cancel {id} --reason TEXT"),
         AnswerKind::Abandon => format!("tamma answer {id} abandon --reason TEXT"),
     };
@@ -140,9 +142,21 @@ fn format_task(detail: &TaskDetail, runs: &[RunDetail], now: DateTime<Utc>) -> S
     if !detail.labels.is_empty() {
         rows.add("labels", sanitize(&detail.labels.join(", ")));
     }
-    if let Some(issue) = &detail.issue_url {
-        rows.add("issue", sanitize(issue));
+    let number = detail.issue_number.map(|number| format!("#{number}"));
+    let issue: Vec<_> =
+        number.into_iter().chain(detail.issue_url.as_deref().map(sanitize)).collect();
+    if !issue.is_empty() {
+        rows.add("issue", issue.join(" "));
     }
+    let metadata = detail.metadata.iter();
+    rows.add_all(
+        "metadata",
+        metadata.map(|(key, value)| format!("{}={}", sanitize(key), sanitize(value))),
+    );
+    let visited = detail.states.iter().filter(|it| it.seconds > 0);
+    rows.add_all("time", visited.map(time_in_state));
+    let ratings = detail.ratings.iter();
+    rows.add_all("rating", ratings.map(|(by, stars)| format!("{stars} of 5 by {}", sanitize(by))));
     if let Some(question) = detail.question.as_ref() {
         rows.add_all("asks", question.agent_question.iter().map(|asks| sanitize(asks)));
         rows.add_all("default", question.default.iter().map(|default| sanitize(default)));
@@ -172,10 +186,7 @@ fn format_task(detail: &TaskDetail, runs: &[RunDetail], now: DateTime<Utc>) -> S
     if !runs.is_empty() {
         style::push_fmt(&mut text, format_args!("\n\n{}", format_runs(runs, now)));
     }
-    let failed = |run: &IterationSummary| {
-        matches!(run.ending, Some(IterationOutcome::GatesFailed | IterationOutcome::ReviewFailed))
-    };
-    if detail.iterations.iter().any(failed) {
+    if detail.iterations.iter().any(is_failed) {
         style::push_fmt(
             &mut text,
             format_args!("\n\nFailures and decisions: tamma task report {}", card.short),
@@ -188,6 +199,19 @@ fn format_task(detail: &TaskDetail, runs: &[RunDetail], now: DateTime<Utc>) -> S
         }
     }
     text
+}
+
+/// Returns `true` for an attempt that gates or the review rejected.
+fn is_failed(run: &IterationSummary) -> bool {
+    matches!(run.ending, Some(IterationOutcome::GatesFailed | IterationOutcome::ReviewFailed))
+}
+
+/// Formats the time that a task spent in a state.
+fn time_in_state(it: &StateTime) -> String {
+    let time = i64::try_from(it.seconds).unwrap_or(i64::MAX);
+    let time = style::format_duration(chrono::TimeDelta::seconds(time));
+    let visits = if it.visits > 1 { format!(" in {} visits", it.visits) } else { String::new() };
+    format!("{} {time}{visits}", style::humanize(&it.state))
 }
 
 /// Formats the cost of a run in progress so far; `None` before its first model call.
@@ -343,6 +367,11 @@ fn format_plan(plan: &tamma_core::plan::Plan) -> String {
     list("risk  ", &plan.risks);
     list("assume", &plan.assumptions);
     list("asks  ", &plan.questions);
+    if !plan.estimated_signals.is_empty() {
+        let names: Vec<_> = plan.estimated_signals.iter().map(ToString::to_string).collect();
+        let note = format!("complexity signals estimated by Tamma: {}", names.join(", "));
+        list("note  ", &[note]);
+    }
     text
 }
 

@@ -13,6 +13,7 @@ use crate::budget::Grant;
 use crate::cause::AlertCause;
 use crate::history::{EntryData, EntryName};
 use crate::ids::{CommitId, Name, Reason, Reference};
+use crate::plan::PlanSummary;
 use crate::review::Fingerprint;
 use crate::rules::HaltCondition;
 use crate::task_loop::next_step::{allowed_answers, skip_target};
@@ -63,6 +64,10 @@ impl StepBuilder<'_> {
                 let data = EntryData::Stored(changes.clone());
                 self.transition(Trigger::RevisionRequested, State::Planning, None, data)
             }
+            (Action::AdjustPlan { scope, plan, adjustments, reason }, State::AwaitingApproval) => {
+                self.check_scope(action, scope)?;
+                self.adjust_plan(plan, adjustments, reason)
+            }
 
             // Change awaiting review.
             (Action::Accept { commit, reason }, State::QualityReview) => {
@@ -77,6 +82,11 @@ impl StepBuilder<'_> {
                 self.handle_failed_change(Fingerprint::default(), None, false)
             }
 
+            // Council.
+            (Action::Convene { question }, _) if state != State::HumanEscalation => {
+                self.convene(action, question)
+            }
+
             // Run waiting for an answer.
             (Action::Reply { reply }, _) if self.has_live_question() => {
                 self.answer_live_question(reply, None);
@@ -88,6 +98,56 @@ impl StepBuilder<'_> {
             (Action::Retry { .. }, _) => self.retry_now(),
             _ => Err(Refusal::wrong_state(state, action)),
         }
+    }
+
+    /// Replaces the plan with a person's edited version. It is checked and approved like any other.
+    fn adjust_plan(
+        &mut self,
+        plan: &PlanSummary,
+        adjustments: &Reference,
+        reason: &Reason,
+    ) -> Result<(), Refusal> {
+        let last = self.task_loop.plan.as_ref().map(|last| (last.version, last.hash));
+        let expected = last.map_or(1, |(version, _)| version + 1);
+        if plan.version != expected {
+            return Err(Refusal::PlanVersion { found: plan.version, expected });
+        }
+        if let Some((version, hash)) = last
+            && hash == plan.hash
+        {
+            return Err(Refusal::PlanUnchanged(version));
+        }
+        let data = self.approval_data();
+        self.record_entry(EntryName::SmChangesRequested, reason_text(Some(reason)), data);
+        self.void_approval();
+        self.close_question();
+        self.task_loop.overridden_plan = None;
+        self.task_loop.note = None;
+        self.task_loop.plan = Some(plan.clone());
+        let (plan, adjustments) = (plan.clone(), adjustments.clone());
+        let data = EntryData::Adjusted { plan, adjustments };
+        self.record_entry(EntryName::SmPlanAdjusted, None, data);
+        Ok(())
+    }
+
+    /// Rates a closed task. Only the history and the ratings change.
+    pub(super) fn rate(&mut self, stars: u8, reason: Option<&Reason>) -> Result<(), Refusal> {
+        let Actor::Person(person) = self.actor else {
+            return Err(Refusal::PersonRequired("rate".to_owned()));
+        };
+        if !self.task_loop.state.is_terminal() {
+            return Err(Refusal::StillOpen(self.task_loop.state));
+        }
+        // Its workflow writes one more step.
+        if self.task_loop.active_job.is_some() {
+            return Err(Refusal::StillLearning);
+        }
+        if !(1..=5).contains(&stars) {
+            return Err(Refusal::InvalidRating(stars));
+        }
+        self.task_loop.ratings.insert(person.clone(), stars);
+        self.record_entry(EntryName::SmTaskRated, reason_text(reason), EntryData::Rating(stars));
+        Ok(())
     }
 
     fn pause(&mut self, person: &Name) -> Result<(), Refusal> {
@@ -240,6 +300,7 @@ impl StepBuilder<'_> {
                 self.reset_failures();
                 self.transition(Trigger::Skipped, to, reason_text(Some(reason)), EntryData::None)
             }
+            Action::Convene { question: text } => self.convene_as_answer(action, &question, text),
             Action::Override { scope, reason } => {
                 self.check_scope(action, scope)?;
                 let data = self.approval_data();
@@ -340,7 +401,7 @@ impl StepBuilder<'_> {
     }
 
     /// Resets the failure counters after a person's decision.
-    fn reset_failures(&mut self) {
+    pub(super) fn reset_failures(&mut self) {
         self.task_loop.failures.clear();
         self.task_loop.tier_failures = 0;
         self.task_loop.timeouts = 0;

@@ -125,10 +125,8 @@ impl StepBuilder<'_> {
     }
 
     fn run_spec(&self) -> Option<RunSpec> {
-        let limits = &self.rules.scrum_master.task_loop;
-        let ceiling = u32::try_from(limits.timeout_ms / 1000).unwrap_or(u32::MAX);
         // A run that timed out gets more time, once.
-        let seconds = limits.timeouts.implementation.min(ceiling);
+        let seconds = self.rules.scrum_master.task_loop.implementation_seconds();
         Some(RunSpec {
             tier: self.task_loop.tier,
             iteration: self.task_loop.iterations + 1,
@@ -151,10 +149,10 @@ impl StepBuilder<'_> {
             Job::Plan { .. } => typical(self.task_loop.tier),
             Job::Implement(_) => Some(self.estimate_run_cost()),
             Job::Review { unconfirmed, .. } if self.task_loop.edition.reserves_validator_tier() => {
-                let implementer = self.task_loop.tier;
-                let first = self.rules.validator(implementer);
+                let implementer = self.task_loop.tier.into();
+                let first = self.rules.validator(&implementer);
                 typical(match unconfirmed {
-                    Some(_) => self.rules.second_validator(first, implementer),
+                    Some(_) => self.rules.second_validator(first, &implementer),
                     None => first,
                 })
             }

@@ -10,7 +10,7 @@ use crate::approval::{ApprovalRequirement, approval_requirement};
 use crate::cause::{AlertCause, LoopLimit};
 use crate::complexity;
 use crate::cost::{Cost, Usage};
-use crate::council::{CouncilSeat, OpinionRecord};
+use crate::council::OpinionRecord;
 use crate::escalation::{
     self, EscalationAction, EscalationContext, EscalationDecision, EscalationReason,
 };
@@ -19,7 +19,7 @@ use crate::history::{EntryData, EntryName};
 use crate::ids::Reference;
 use crate::plan::PlanSummary;
 use crate::review::{FailureCount, Fingerprint, GateCounts, ReviewSummary};
-use crate::rules::{CouncilMember, HaltCondition};
+use crate::rules::HaltCondition;
 use crate::stuck::{self, AttemptRecord};
 use crate::task_loop::{
     ActiveJob, AlertSeverity, Command, JobKind, Outcome, ProviderQuota, Refusal, State, Timestamp,
@@ -72,7 +72,8 @@ impl StepBuilder<'_> {
             }
             (S::Assigned, _, Outcome::Prepared(pin)) => {
                 self.task_loop.pin = Some(*pin);
-                self.transition(Trigger::Prepared, S::Planning, None, EntryData::Pin(*pin))
+                self.transition(Trigger::Prepared, S::Planning, None, EntryData::Pin(*pin))?;
+                self.review_submitted_plan()
             }
 
             // Plan
@@ -122,18 +123,15 @@ impl StepBuilder<'_> {
             (S::CtoIntervention, _, Outcome::OpinionGiven(opinion))
                 if self.current_member().is_some() =>
             {
+                self.act_as_council();
                 self.record_opinion(OpinionRecord::Stored(opinion.clone()), None);
                 Ok(())
             }
             (S::CtoIntervention, _, Outcome::CouncilConcluded(guidance))
                 if self.current_member().is_none() =>
             {
-                self.task_loop.note = Some(guidance.clone());
-                self.task_loop.opinions.clear();
-                // A new approach starts here, so it is not compared with the earlier attempts.
-                self.task_loop.attempts.clear();
-                let data = EntryData::Stored(guidance.clone());
-                self.transition(Trigger::CouncilConcluded, S::Adjusting, None, data)
+                self.act_as_council();
+                self.council_concluded(guidance)
             }
 
             // Deliver
@@ -192,6 +190,7 @@ impl StepBuilder<'_> {
         self.task_loop.overridden_plan =
             self.task_loop.overridden_plan.filter(|hash| *hash == plan.hash);
         self.task_loop.note = None;
+        self.task_loop.guidance = None;
         self.task_loop.plan = Some(plan.clone());
         if expected > 1 {
             self.record_entry(EntryName::SmPlanAdjusted, None, EntryData::Plan(plan.clone()));
@@ -235,7 +234,7 @@ impl StepBuilder<'_> {
         match decision.action {
             EscalationAction::Council => {
                 self.task_loop.decision = Some(decision);
-                self.call_council()
+                self.call_council(state, None)
             }
             EscalationAction::AskPerson(limit) => self.escalate_to_person(
                 Trigger::Alerted,
@@ -433,7 +432,7 @@ impl StepBuilder<'_> {
                 if !matches!(decision.reason, EscalationReason::FailuresInState(_)) {
                     self.task_loop.retries += 1;
                 }
-                self.call_council()
+                self.call_council(State::Adjusting, None)
             }
         }
     }
@@ -451,57 +450,6 @@ impl StepBuilder<'_> {
         if self.task_loop.edition.forgets_earlier_tiers() {
             stuck::forget_earlier_tier(&mut self.task_loop.attempts);
         }
-    }
-
-    fn call_council(&mut self) -> Result<(), Refusal> {
-        self.task_loop.councils += 1;
-        self.task_loop.tier = Tier::TOP;
-        self.task_loop.tier_failures = 0;
-        self.task_loop.failures.clear();
-        self.task_loop.opinions.clear();
-        self.transition(Trigger::CouncilCalled, State::CtoIntervention, None, EntryData::None)
-    }
-
-    /// Returns the council member to ask next, or `None` if it is the chair.
-    fn current_member(&self) -> Option<CouncilMember> {
-        match self.task_loop.current_seat(self.rules)? {
-            seat @ CouncilSeat::Member(_) => Some(seat.member(&self.rules.council).clone()),
-            CouncilSeat::Chair => None,
-        }
-    }
-
-    /// Records an opinion, or the absence of a member.
-    fn record_opinion(&mut self, opinion: OpinionRecord, reason: EntryReason) {
-        let name = match opinion {
-            OpinionRecord::Stored(_) => EntryName::SmCouncilOpinion,
-            OpinionRecord::Absent => EntryName::SmCouncilMemberAbsent,
-        };
-        if let Some(member) = self.current_member() {
-            self.record_entry(
-                name,
-                reason,
-                EntryData::Opinion { member, opinion: opinion.clone() },
-            );
-        }
-        self.task_loop.opinions.push(opinion);
-    }
-
-    /// Continues the council without a member whose run failed. Returns `false` if no member is
-    /// left to give an opinion.
-    fn continue_without_member(&mut self, reason: &EntryReason) -> bool {
-        let in_council = self.task_loop.state == State::CtoIntervention;
-        if !in_council || self.current_member().is_none() {
-            return false;
-        }
-        self.record_opinion(OpinionRecord::Absent, reason.clone());
-        let all_absent =
-            self.task_loop.opinions.iter().all(|opinion| *opinion == OpinionRecord::Absent);
-        if all_absent && self.current_member().is_none() {
-            // Ask all members again.
-            self.task_loop.opinions.clear();
-            return false;
-        }
-        true
     }
 
     fn brief_ready(&mut self, brief: &Reference) -> Result<(), Refusal> {
@@ -637,6 +585,9 @@ impl StepBuilder<'_> {
                     )?;
                     self.task_loop.not_before = Some(self.retry_time(failures));
                     return Ok(());
+                }
+                if self.can_call_council(kind) {
+                    return self.call_council_after_failures(failures, reason, data, resume);
                 }
                 self.escalate_failures(reason, data, resume)
             }

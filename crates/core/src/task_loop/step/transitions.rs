@@ -144,6 +144,9 @@ impl StepBuilder<'_> {
         self.task_loop.question_count += 1;
         // An agent's question outside `human_escalation` is one of a run that waits.
         let live = agent_question.is_some() && self.task_loop.state != State::HumanEscalation;
+        let council = agent_question.is_none()
+            && is_council_useful(cause)
+            && self.task_loop.can_convene(self.rules);
         self.task_loop.open_question = Some(OpenQuestion {
             number: self.task_loop.question_count,
             cause,
@@ -155,6 +158,7 @@ impl StepBuilder<'_> {
             agent_question: agent_question.cloned(),
             default_answer: default_answer.cloned(),
             live,
+            council,
         });
         match (cause, agent_question) {
             (AlertCause::ApprovalNeeded { .. }, _) => {
@@ -225,6 +229,16 @@ impl StepBuilder<'_> {
             data,
         });
     }
+}
+
+/// Returns `true` if the council can help with an alert. It cannot lift a limit or a prohibition.
+fn is_council_useful(cause: AlertCause) -> bool {
+    use crate::rules::HaltCondition as Halt;
+    !matches!(
+        cause,
+        AlertCause::Blocked(_)
+            | AlertCause::Halted(Halt::BudgetExceeded | Halt::MaxIterationsReached)
+    )
 }
 
 fn alert_kind(cause: AlertCause) -> AlertKind {

@@ -34,6 +34,7 @@ fn entry(kind: EntryKind, text: &str) -> KnowledgeEntry {
         evidence: Vec::new(),
         status: EntryStatus::Pending,
         expires_at: None,
+        origin: None,
     }
 }
 

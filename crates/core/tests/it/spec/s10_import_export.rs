@@ -72,6 +72,7 @@ pub(crate) fn labelled() -> Vec<KnowledgeEntry> {
             evidence: it.evidence,
             status: it.status,
             expires_at: it.expires_at,
+            origin: None,
         }));
     }
     all
@@ -194,6 +195,7 @@ fn any_entry() -> impl Strategy<Value = KnowledgeEntry> {
         evidence: rest.2.into_iter().filter_map(|text| text.parse().ok()).collect(),
         status: rest.3,
         expires_at: rest.4.and_then(|(seconds, nanos)| DateTime::from_timestamp(seconds, nanos)),
+        origin: None,
     })
 }
 

@@ -22,7 +22,7 @@ use uuid::Uuid;
 const HERE: ProjectId = ProjectId(Uuid::from_u128(1));
 const ELSEWHERE: ProjectId = ProjectId(Uuid::from_u128(2));
 
-fn now() -> DateTime<Utc> {
+pub(super) fn now() -> DateTime<Utc> {
     "2026-03-01T12:00:00Z".parse().unwrap()
 }
 
@@ -47,11 +47,12 @@ pub(super) fn task() -> Task {
         depends_on: Vec::new(),
         suggested_agent: None,
         issue_url: None,
+        issue_number: None,
         metadata: std::collections::BTreeMap::new(),
     }
 }
 
-fn plan() -> Plan {
+pub(super) fn plan() -> Plan {
     Plan {
         summary: "A feature flag guards it".to_owned(),
         approach: "Call `unsafe_decode()` on the cookie".to_owned(),
@@ -70,7 +71,7 @@ fn plan() -> Plan {
             },
         ],
         testing_strategy: "a unit test with selenium".to_owned(),
-        signals: Signals::default(),
+        signals: Signals::default().into(),
         estimated_tokens: None,
         estimated_cost_usd: None,
         risks: Vec::new(),
@@ -80,6 +81,7 @@ fn plan() -> Plan {
         assumptions: Vec::new(),
         questions: Vec::new(),
         verification: Vec::new(),
+        estimated_signals: Vec::new(),
     }
 }
 
@@ -99,6 +101,7 @@ fn entry(kind: EntryKind) -> KnowledgeEntry {
         evidence: Vec::new(),
         status: EntryStatus::Approved,
         expires_at: None,
+        origin: None,
     }
 }
 
@@ -298,7 +301,7 @@ fn an_invalid_pattern_does_not_matter_if_another_condition_fails() {
 
 // Ranked entries.
 
-fn half_relevant(kind: EntryKind) -> KnowledgeEntry {
+pub(super) fn half_relevant(kind: EntryKind) -> KnowledgeEntry {
     KnowledgeEntry {
         task_types: vec![TaskType::Bugfix],
         keywords: texts(&["tokens", "password"]),

@@ -12,11 +12,11 @@ use tamma_core::history;
 use tamma_core::ids::{KnowledgeId, ProjectId, Reference, TaskId};
 use tamma_core::knowledge::{
     ContentWarning, EntryKind, EntryScope, EntrySeverity, EntryStatus, KnowledgeEntry,
-    content_warnings,
+    LessonOrigin, content_warnings,
 };
 use tamma_core::learning::{
     FailureOccurrence, Lesson, LessonEvidence, LessonMerge, LessonSubmission, LessonTrigger,
-    MIN_TASKS, RecordSource, TaskRecord, TextFeatures, fallback_lesson, fingerprint,
+    MIN_TASKS, RecordSource, TaskRecord, TextFeatures, fallback_lesson, fingerprint, lesson_title,
     lesson_triggers, merge_lesson, recurring_failure_lesson,
 };
 use tamma_core::plan::FileAction;
@@ -70,6 +70,7 @@ fn lesson(text: &str) -> Lesson {
         project: HERE,
         trigger: LessonTrigger::Improvement,
         kind: EntryKind::Learning,
+        title: String::new(),
         text: text.to_owned(),
         keywords: texts(&["tokens"]),
         globs: Vec::new(),
@@ -100,8 +101,25 @@ fn a_new_lesson_is_pending_and_applies_to_its_own_project() {
             owner: None,
             status: EntryStatus::Pending,
             expires_at: None,
+            origin: Some(LessonOrigin {
+                title: "Run the migrations first".to_owned(),
+                occasion: LessonTrigger::Improvement,
+            }),
         }
     );
+}
+
+#[rstest]
+#[case::own("Migrations", "Run the migrations first. Then test.", "Migrations")]
+#[case::first_sentence("", "Run the migrations first. Then test.", "Run the migrations first")]
+#[case::long(
+    " ",
+    "Whenever a change touches the orders or the invoices, run all the migrations before the tests",
+    "Whenever a change touches the orders or the invoices, run all the migrations …"
+)]
+fn a_lesson_has_a_title(#[case] title: &str, #[case] text: &str, #[case] expected: &str) {
+    let lesson = Lesson { title: title.to_owned(), ..lesson(text) };
+    assert_eq!(lesson_title(&lesson.into_entry(id(1))), expected);
 }
 
 #[test]

@@ -37,6 +37,7 @@ fn forbidding(keywords: &[&str], pattern: Option<&str>) -> KnowledgeEntry {
         evidence: Vec::new(),
         status: EntryStatus::Approved,
         expires_at: None,
+        origin: None,
     }
 }
 
@@ -53,7 +54,7 @@ fn breaks(approach: &str, entry: KnowledgeEntry) -> bool {
         approach: approach.to_owned(),
         file_changes: Vec::new(),
         testing_strategy: String::new(),
-        signals: tamma_core::complexity::Signals::default(),
+        signals: tamma_core::complexity::Signals::default().into(),
         estimated_tokens: None,
         estimated_cost_usd: None,
         risks: Vec::new(),
@@ -63,6 +64,7 @@ fn breaks(approach: &str, entry: KnowledgeEntry) -> bool {
         assumptions: Vec::new(),
         questions: Vec::new(),
         verification: Vec::new(),
+        estimated_signals: Vec::new(),
     };
     !check(&task, &plan, &[entry], now(), &Rules::default()).can_proceed()
 }

@@ -3,15 +3,16 @@
 use chrono::TimeDelta;
 use rstest::rstest;
 use strum::IntoEnumIterator;
+use tamma_core::actor::Actor;
 use tamma_core::cost::Usd;
 use tamma_core::history::{EntryData, EntryName, HistoryEntry};
 use tamma_core::ids::TaskId;
 use tamma_core::metrics::{Metrics, TimedEntry, compute};
 use tamma_core::rules::Rules;
-use tamma_core::task_loop::{Action, Outcome, State, Trigger};
+use tamma_core::task_loop::{Action, EventKind, Outcome, Refusal, State, TaskLoop, Trigger};
 use uuid::Uuid;
 
-use crate::world::{World, costing, minute, reason};
+use crate::world::{World, costing, minute, reason, text};
 
 #[rstest]
 #[case("SM_TASK_RECEIVED")]
@@ -192,17 +193,50 @@ fn the_latency_is_the_99th_percentile() {
 }
 
 #[test]
-fn the_rating_is_the_mean_of_all_ratings() {
-    let world = completed();
-    let rated = |stars| HistoryEntry {
-        name: EntryName::SmTaskRated,
-        trigger: None,
-        data: EntryData::Rating(stars),
-        ..world.log[0].clone()
-    };
-    let log = [rated(5), rated(4)];
-    let metrics = compute(log.iter().map(|entry| TimedEntry { entry, recorded_at: entry.at }));
-    assert_eq!(metrics.rating_hundredths, Some(450));
+fn the_rating_is_the_mean_of_the_newest_ratings() {
+    let mut world = completed();
+    world.ask(Action::Rate { stars: 2, reason: None });
+    world.try_ask("bob", Action::Rate { stars: 4, reason: None }).unwrap();
+    assert_eq!(metrics_of(vec![world], 0).rating_hundredths, Some(300));
+    // The newest rating of a person replaces the earlier ones.
+    let mut world = completed();
+    for stars in [1, 5] {
+        world.ask(Action::Rate { stars, reason: None });
+    }
+    assert_eq!(metrics_of(vec![world], 0).rating_hundredths, Some(500));
+    assert_eq!(metrics_of(vec![completed()], 0).rating_hundredths, None);
+}
+
+#[test]
+fn only_people_rate_and_only_closed_tasks() {
+    let rate = |stars| Action::Rate { stars, reason: Some(reason()) };
+    let mut open = World::new();
+    assert_eq!(open.try_ask("ann", rate(5)), Err(Refusal::StillOpen(State::Pending)));
+    let mut world = completed();
+    let before = world.it.clone();
+    for stars in [0, 6] {
+        assert_eq!(world.try_ask("ann", rate(stars)), Err(Refusal::InvalidRating(stars)));
+    }
+    let by_us = world.feed(Actor::Tamma, EventKind::ActionRequested(rate(5)));
+    assert_eq!(by_us, Err(Refusal::PersonRequired("rate".to_owned())));
+    world.ask(rate(4));
+    assert!(world.commands.is_empty());
+    let entry = world.log.last().unwrap();
+    assert_eq!((entry.name, &entry.data), (EntryName::SmTaskRated, &EntryData::Rating(4)));
+    assert_eq!(entry.reason.as_deref(), Some(reason().as_str()));
+    let ratings = [(text("ann"), 4)].into();
+    let expected = TaskLoop { ratings, entry_count: before.entry_count + 1, ..before };
+    assert_eq!(world.it, expected, "nothing else changes");
+}
+
+#[test]
+fn a_task_is_rated_after_its_lessons_are_captured() {
+    let mut world = World::new().to(State::Planning);
+    world.ask(Action::Cancel { reason: reason() });
+    let rate = Action::Rate { stars: 3, reason: None };
+    assert_eq!(world.try_ask("ann", rate.clone()), Err(Refusal::StillLearning));
+    world.done(Outcome::Learned(0)).ask(rate);
+    assert_eq!(world.it.state, State::Cancelled);
 }
 
 #[test]

@@ -14,54 +14,8 @@ const SCHEMA: &str = include_str!("../../../../../docs/reference/tamma.schema.js
 const REFERENCE: &str = include_str!("../../../../../docs/reference/configuration.md");
 const EXAMPLE: &str = include_str!("../../../../../examples/tamma.yaml");
 
-/// File in the original specification of Tamma, verbatim.
-const SEEDS: &str = "\
-scrum_master:
-  task_loop:
-    max_retries: 3
-    auto_approve_low_risk: true
-    require_approval_high_risk: true
-    timeout_ms: 3600000
-    progress_update_interval_ms: 30000
-
-  risk_thresholds:
-    low:
-      max_files: 5
-      max_complexity: low
-      max_estimated_cost_usd: 1.0
-    medium:
-      max_files: 10
-      max_complexity: medium
-      max_estimated_cost_usd: 5.0
-
-  learning_capture:
-    capture_success: true
-    capture_failure: true
-    require_approval: true
-    min_relevance_score: 0.7
-
-  alerts:
-    on_block: true
-    on_max_retries: true
-    on_approval_needed: true
-    on_review_failed: true
-    channels:
-      - type: cli
-        enabled: true
-      - type: webhook
-        enabled: true
-        config:
-          url: ${TAMMA_ALERT_WEBHOOK_URL}
-      - type: slack
-        enabled: false
-        config:
-          channel: ${TAMMA_ALERT_SLACK_CHANNEL}
-
-  user_interaction:
-    proactive_updates: true
-    update_interval_seconds: 30
-    auto_timeout_minutes: 60
-";
+/// File of a founding document, unchanged.
+const SEEDS: &str = include_str!("../../fixtures/founding/implementation-plan.yaml");
 
 fn variables(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
     pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
@@ -177,7 +131,7 @@ fn an_unknown_key_is_reported_with_the_valid_keys() {
     assert_eq!(
         help,
         "use one of `scrum_master`, `tiers`, `agents`, `roles`, `prompts`, `checkout`, `setup`, `gates`, `review`, `council`, \
-         `embeddings`, `chat`, `delivery`, `engines`, `permissions`, `people`, `budget`, `ceremony`, `prices`"
+         `embeddings`, `chat`, `pipelines`, `delivery`, `engines`, `permissions`, `people`, `budget`, `ceremony`, `prices`, `task_loop`"
     );
 }
 
@@ -400,7 +354,11 @@ scrum_master:
   alerts:
     channels: [{type: webhook, config: {url: 'https://x/${SECRET}'}}]
 ";
-    let pairs = [("SECRET", "hush"), ("TAMMA_ALERT_SLACK_CHANNEL", "hush")];
+    let pairs = [
+        ("SECRET", "hush"),
+        ("TAMMA_ALERT_SLACK_CHANNEL", "hush"),
+        ("TAMMA_ALERT_SLACK_TOKEN", "hush"),
+    ];
     let loaded = load(text, &pairs).unwrap();
     assert!(!format!("{:?}", loaded.settings()).contains("hush"));
     assert_eq!(
@@ -431,6 +389,7 @@ fn seeds_variable_names_work() {
             ("TAMMA_SCRUM_MASTER_TIMEOUT_MS", "60000"),
             ("TAMMA_ALERT_WEBHOOK_URL", "https://hooks.example.com/tamma"),
             ("TAMMA_ALERT_SLACK_CHANNEL", "#tamma-alerts"),
+            ("TAMMA_ALERT_SLACK_TOKEN", "xoxb-1"),
         ],
     )
     .unwrap()
@@ -447,7 +406,11 @@ fn seeds_variable_names_work() {
 }
 
 #[test]
-fn a_variable_enables_its_channel_in_the_file() {
+fn a_variable_enables_its_channel_unless_the_file_disables_it() {
+    let text = "scrum_master: {alerts: {channels: [{type: slack, config: {token: t}}]}}";
+    let loaded = load(text, &[("TAMMA_ALERT_SLACK_CHANNEL", "b")]).unwrap();
+    assert!(loaded.rules.scrum_master.alerts.channels[0].enabled);
+
     let text = "\
 scrum_master:
   alerts:
@@ -456,8 +419,63 @@ scrum_master:
     let loaded = load(text, &[("TAMMA_ALERT_SLACK_CHANNEL", "b")]).unwrap();
     let channels = &loaded.rules.scrum_master.alerts.channels;
     assert_eq!(channels.len(), 1);
-    assert!(channels[0].enabled);
+    assert!(!channels[0].enabled);
     assert_eq!(channels[0].config, variables(&[("channel", "b"), ("as", "bot")]));
+}
+
+#[rstest]
+#[case::webhook_without_secret("{type: webhook, config: {url: 'https://x'}}", None)]
+#[case::webhook_without_url("{type: webhook}", Some("has no `url`"))]
+#[case::slack_webhook("{type: slack, config: {url: 'https://x'}}", None)]
+#[case::slack_bot("{type: slack, config: {channel: '#a', token: t}}", None)]
+#[case::slack_channel_alone(
+    "{type: slack, config: {channel: '#a'}}",
+    Some("TAMMA_ALERT_SLACK_TOKEN")
+)]
+#[case::slack_token_alone("{type: slack, config: {token: t}}", Some("has no `url`"))]
+#[case::incomplete_email(
+    "{type: email, config: {smtp: 'smtp://h', to: 'a@b.c'}}",
+    Some("has no `from`")
+)]
+#[case::unused_setting("{type: cli, config: {url: 'https://x'}}", Some("does not use `url`"))]
+#[case::disabled("{type: slack, enabled: false, config: {channel: '#a'}}", None)]
+fn an_enabled_channel_can_deliver_or_is_refused(
+    #[case] channel: &str,
+    #[case] expected: Option<&str>,
+) {
+    let text = format!("scrum_master: {{alerts: {{channels: [{channel}]}}}}");
+    match (load(&text, &[]), expected) {
+        (Ok(_), None) => {}
+        (Err(problems), Some(expected)) => {
+            let all: Vec<_> = problems.iter().map(ToString::to_string).collect();
+            assert!(all.iter().any(|it| it.contains(expected)), "{all:?}");
+        }
+        (loaded, _) => panic!("{expected:?}: {loaded:?}"),
+    }
+}
+
+#[test]
+fn a_variable_that_cannot_deliver_is_named() {
+    let problem = problems("", &[("TAMMA_ALERT_SLACK_CHANNEL", "#tamma-alerts")]).remove(0);
+    assert_eq!(problem.variable(), Some("TAMMA_ALERT_SLACK_CHANNEL"), "{problem:?}");
+}
+
+#[test]
+fn the_configuration_and_the_variables_of_the_founding_documents_are_accepted() {
+    let loaded = load(
+        SEEDS,
+        &[
+            ("TAMMA_ALERT_WEBHOOK_URL", "https://hooks.example.com/tamma"),
+            ("TAMMA_ALERT_SLACK_CHANNEL", "#tamma-alerts"),
+        ],
+    )
+    .unwrap();
+    let channels = &loaded.rules.scrum_master.alerts.channels;
+    let enabled = channels.iter().map(|channel| (channel.r#type, channel.enabled));
+    let expected =
+        [(ChannelType::Cli, true), (ChannelType::Webhook, true), (ChannelType::Slack, false)];
+    assert!(enabled.eq(expected));
+    assert!(channels.iter().filter(|it| it.enabled).all(|it| it.problem().is_none()));
 }
 
 #[test]

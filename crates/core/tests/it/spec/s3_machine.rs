@@ -122,7 +122,7 @@ fn ended_in(end: State) -> World {
 pub(crate) fn alerted() -> World {
     let mut world = World::new().to(State::Assigned);
     for _ in 0..3 {
-        world.done(failure(FailureKind::Crashed));
+        world.done(failure(FailureKind::Unavailable));
     }
     assert_eq!(world.it.state, State::HumanEscalation);
     world
@@ -393,7 +393,7 @@ fn every_open_state_of_the_main_path_has_a_next_step() {
 #[case::approval(
     asking(),
     "low-risk plan needs approval: waiting for a person to approve, reject, revise the \
-     plan, change the task or cancel; next reminder at 2024-10-04 01:00 UTC"
+     plan, change the task, convene the council or cancel; next reminder at 2024-10-04 01:00 UTC"
 )]
 #[case::acknowledged(
     acknowledged(),
@@ -468,10 +468,10 @@ fn failures_are_counted_per_state_and_reset_on_success() {
 fn three_failures_of_a_states_job_ask_a_person(#[case] state: State) {
     let mut world = World::new().to(state);
     for _ in 0..2 {
-        world.done(failure(FailureKind::Crashed));
+        world.done(failure(FailureKind::Unavailable));
         assert_eq!(world.it.state, state);
     }
-    world.done(failure(FailureKind::Crashed));
+    world.done(failure(FailureKind::Unavailable));
     assert_eq!(world.it.state, State::HumanEscalation);
     let question = world.it.open_question.as_ref().expect("a question");
     assert_eq!(question.cause, AlertCause::JobFailed(state));

@@ -268,7 +268,7 @@ fn rolling_back_needs_the_inputs_of_the_state() {
     let mut world = World::new().to(State::Approved);
     world.it.commit = None;
     for _ in 0..3 {
-        world.done(failure(FailureKind::Crashed));
+        world.done(failure(FailureKind::Unavailable));
     }
     for to in [State::Testing, State::QualityReview] {
         let refused = world.try_ask("ann", Action::RollBack { to, reason: reason() });
@@ -290,7 +290,7 @@ fn rolling_back_needs_the_inputs_of_the_state() {
 fn a_person_can_skip_a_failed_step_with_a_reason(#[case] failed: State, #[case] next: State) {
     let mut world = World::new().to(failed);
     for _ in 0..3 {
-        world.done(failure(FailureKind::Crashed));
+        world.done(failure(FailureKind::Unavailable));
     }
     world.ask(Action::Skip { reason: reason() });
     assert_eq!(world.it.state, next);
@@ -308,7 +308,7 @@ fn a_person_can_skip_a_failed_step_with_a_reason(#[case] failed: State, #[case] 
 fn approval_and_earlier_states_cannot_be_skipped(#[case] failed: State) {
     let mut world = World::new().to(failed);
     for _ in 0..3 {
-        world.done(failure(FailureKind::Crashed));
+        world.done(failure(FailureKind::Unavailable));
     }
     let refused = world.try_ask("ann", Action::Skip { reason: reason() });
     assert_eq!(refused, Err(Refusal::AnswerNotAllowed { action: "skip".to_owned() }));
@@ -331,7 +331,7 @@ fn without_a_change_there_is_nothing_to_skip_to() {
     assert_eq!(world.it.state, State::CtoIntervention);
     // Every run of the council fails, three times.
     for _ in 0..3 * world.rules.council.members.len() {
-        world.done(failure(FailureKind::Crashed));
+        world.done(failure(FailureKind::Unavailable));
     }
     assert_eq!(world.it.state, State::HumanEscalation);
     let refused = world.try_ask("ann", Action::Skip { reason: reason() });
@@ -361,7 +361,7 @@ fn work_is_saved_before_a_person_decides_if_there_is_any() {
     assert_eq!(alerted().started_job(), None);
     let mut world = World::new().to(State::Testing);
     for _ in 0..3 {
-        world.done(failure(FailureKind::Crashed));
+        world.done(failure(FailureKind::Unavailable));
     }
     assert_eq!(world.started_job(), Some(&Job::SaveWork));
     world.done(Outcome::WorkSaved);
@@ -373,7 +373,7 @@ fn work_is_saved_before_a_person_decides_if_there_is_any() {
 fn an_answer_waits_until_the_work_is_saved() {
     let mut world = World::new().to(State::Testing);
     for _ in 0..3 {
-        world.done(failure(FailureKind::Crashed));
+        world.done(failure(FailureKind::Unavailable));
     }
     world.ask(Action::Continue { grant: Grant::default() });
     assert!(!world.commands.iter().any(|command| matches!(command, Command::StopJob { .. })));
@@ -386,7 +386,7 @@ fn an_answer_waits_until_the_work_is_saved() {
 fn saving_that_keeps_failing_is_given_up_with_an_alert() {
     let mut world = World::new().to(State::Testing);
     for _ in 0..5 {
-        world.done(failure(FailureKind::Crashed));
+        world.done(failure(FailureKind::Unavailable));
     }
     assert_eq!(world.started_job(), Some(&Job::SaveWork));
     world.done(failure(FailureKind::OverBudget));

@@ -1,18 +1,26 @@
 //! Section 4: plan.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use rstest::rstest;
+use serde_json::{Value, json};
 use tamma_core::actor::Actor;
 use tamma_core::begin;
 use tamma_core::cause::{AlertCause, LoopLimit};
-use tamma_core::complexity::{ComplexityFactor, ComplexityLevel, Grade, Signals, assess};
+use tamma_core::complexity::{
+    ComplexityFactor, ComplexityLevel, Grade, PlanSignals, Signals, assess,
+};
 use tamma_core::cost::Usd;
 use tamma_core::council::CouncilSeat;
 use tamma_core::failure::FailureKind;
 use tamma_core::history::EntryName;
+use tamma_core::ids::{ProjectId, TaskId};
 use tamma_core::plan::{
-    FileAction, FileChange, PLANNER_FIELDS, Plan, PlanError, PlanFacts, PlanSummary, PlannedTest,
+    AdjustmentError, EDITABLE_FIELDS, EstimateFacts, FileAction, FileChange, PLANNER_FIELDS, Plan,
+    PlanAdjustment, PlanError, PlanFacts, PlanSummary, PlannedTest, estimate_signals,
 };
 use tamma_core::rules::Rules;
+use tamma_core::task::{Priority, Task, TaskType};
 use tamma_core::task_loop::{EventKind, Job, Outcome, Refusal, State, TaskReceived, Trigger};
 use tamma_core::tier::Tier;
 use tamma_core::version::Edition;
@@ -25,7 +33,7 @@ fn written() -> Plan {
         approach: "Print it".to_owned(),
         file_changes: vec![change("src/main.rs")],
         testing_strategy: "Run it".to_owned(),
-        signals: Signals::default(),
+        signals: Signals::default().into(),
         estimated_tokens: None,
         estimated_cost_usd: Some(Usd::from_cents(30)),
         risks: Vec::new(),
@@ -35,6 +43,7 @@ fn written() -> Plan {
         assumptions: Vec::new(),
         questions: Vec::new(),
         verification: Vec::new(),
+        estimated_signals: Vec::new(),
     }
 }
 
@@ -132,6 +141,135 @@ fn files_are_counted_instead_of_estimated() {
     assert_eq!(plan.complexity().factors, [(ComplexityFactor::Files, 3)]);
 }
 
+// Missing signals
+
+fn repository(paths: &[&str]) -> BTreeSet<String> {
+    paths.iter().map(|path| (*path).to_owned()).collect()
+}
+
+fn described_task(description: &str, criteria: &[&str]) -> Task {
+    Task {
+        id: TaskId(uuid::Uuid::nil()),
+        project: ProjectId(uuid::Uuid::nil()),
+        title: "Greet".to_owned(),
+        description: description.to_owned(),
+        r#type: TaskType::Feature,
+        priority: Priority::Medium,
+        acceptance_criteria: criteria.iter().map(|it| (*it).to_owned()).collect(),
+        labels: Vec::new(),
+        depends_on: Vec::new(),
+        suggested_agent: None,
+        issue_url: None,
+        issue_number: None,
+        metadata: BTreeMap::new(),
+    }
+}
+
+#[test]
+fn missing_signals_are_estimated_and_named_and_given_ones_kept() {
+    let mut plan = written();
+    plan.signals =
+        PlanSignals { modules: Some(7), security: Some(Grade::None), ..PlanSignals::default() };
+    plan.file_changes = vec![
+        change("crates/api/src/auth/login.rs"),
+        FileChange { action: FileAction::Create, ..change("crates/vault/src/key.rs") },
+        FileChange { action: FileAction::Create, ..change("crates/vault/src/lib.rs") },
+    ];
+    let paths =
+        repository(&["Cargo.toml", "crates/api/Cargo.toml", "crates/api/src/auth/login.rs"]);
+    let task = described_task("Please", &[]);
+    let facts = EstimateFacts { repository: Some(&paths), task: Some(&task), critical_files: 0 };
+    plan.complete_signals(&facts);
+    assert_eq!(
+        plan.estimated_signals,
+        [ComplexityFactor::Novelty, ComplexityFactor::Tests, ComplexityFactor::Ambiguity]
+    );
+    let expected = Signals {
+        files: 0,
+        modules: 7,
+        novelty: Grade::Much,
+        tests: Grade::Some,
+        security: Grade::None,
+        ambiguity: Grade::Much,
+    };
+    assert_eq!(plan.signals, PlanSignals::from(expected));
+    // A complete plan stays as it is.
+    let complete = plan.clone();
+    plan.complete_signals(&EstimateFacts::default());
+    assert_eq!(plan.signals, complete.signals);
+    assert_eq!(plan.estimated_signals, []);
+}
+
+#[rstest]
+#[case::manifests(&["crates/a/src/x/y.rs", "crates/a/src/z.rs", "crates/b/src/lib.rs"], 2)]
+#[case::folders(&["src/auth/login.rs", "src/mail/send.rs", "docs/mail.md"], 3)]
+#[case::tests_belong_to_their_module(&["src/auth/login.rs", "tests/login.rs"], 1)]
+#[case::root(&["README.md", "main.go"], 1)]
+fn modules_are_counted_by_manifests_or_folders(#[case] files: &[&str], #[case] modules: u16) {
+    let mut plan = written();
+    plan.file_changes = files.iter().map(|path| change(path)).collect();
+    let paths = repository(&["crates/a/Cargo.toml", "crates/b/Cargo.toml", "Cargo.toml"]);
+    let facts = EstimateFacts { repository: Some(&paths), ..EstimateFacts::default() };
+    assert_eq!(estimate_signals(&plan, &facts).modules, modules);
+}
+
+#[test]
+fn security_is_estimated_from_paths_texts_and_critical_files() {
+    let grade = |path: &str, summary: &str, critical_files| {
+        let mut plan = written();
+        plan.file_changes = vec![change(path)];
+        plan.summary = summary.to_owned();
+        estimate_signals(&plan, &EstimateFacts { critical_files, ..EstimateFacts::default() })
+            .security
+    };
+    assert_eq!(grade("src/main.rs", "Say hello", 0), Grade::None);
+    assert_eq!(grade("src/main.rs", "Say hello", 1), Grade::Some);
+    assert_eq!(grade("src/main.rs", "Reset the password", 0), Grade::Some);
+    assert_eq!(grade("src/oauth.rs", "Refresh the token", 0), Grade::Much);
+}
+
+#[test]
+fn ambiguity_is_estimated_from_the_task_and_open_questions() {
+    let long = "Every visitor whose name is on the list is greeted with it, in the language that \
+                their browser requests, and everybody else politely.";
+    let grade = |description: &str, criteria: &[&str], questions: &[&str]| {
+        let task = described_task(description, criteria);
+        let questions = questions.iter().map(|it| (*it).to_owned()).collect();
+        let plan = Plan { questions, ..written() };
+        estimate_signals(&plan, &EstimateFacts { task: Some(&task), ..EstimateFacts::default() })
+            .ambiguity
+    };
+    assert_eq!(grade(long, &["It greets"], &[]), Grade::None);
+    assert_eq!(grade(long, &[], &[]), Grade::Some);
+    assert_eq!(grade("Greet", &[], &["Whom?"]), Grade::Much);
+}
+
+#[test]
+fn a_plan_without_signals_is_never_simple_because_of_that() {
+    let mut plan = written();
+    plan.signals = PlanSignals::default();
+    plan.dependencies = vec!["a greeting library".to_owned()];
+    plan.file_changes =
+        vec![change("src/auth.rs"), change("src/token/store.rs"), change("web/a.rs")];
+    plan.summary = "Sign in with a token".to_owned();
+    plan.questions = vec!["Which one?".to_owned()];
+    assert!(plan.complexity().level > ComplexityLevel::Low, "{:?}", plan.complexity());
+    // Old plans with grades keep their score and hash.
+    let old = serde_json::json!({
+        "summary": "s", "approach": "a", "testing_strategy": "t",
+        "file_changes": [{ "path": "a", "action": "modify", "description": "d" }],
+        "signals": {
+            "files": 0, "modules": 0, "novelty": "none", "tests": "none", "security": "none",
+            "ambiguity": "none",
+        },
+    });
+    let old: Plan = serde_json::from_value(old).unwrap();
+    assert_eq!(old.complexity().score, 0);
+    assert!(serde_json::to_string(&old).unwrap().contains(
+        r#""signals":{"files":0,"modules":0,"novelty":"none","tests":"none","security":"none","ambiguity":"none"}"#
+    ));
+}
+
 // Validation
 
 #[test]
@@ -182,13 +320,19 @@ fn submitted() -> Plan {
 
 fn errors(plan: &Plan, fields: &[&str], task_criteria: usize) -> Vec<PlanError> {
     let path_exists = |path: &str| path == "src/main.rs";
-    plan.validate_submission(PlanFacts { fields, task_criteria, path_exists: &path_exists })
+    plan.validate_submission(PlanFacts {
+        fields,
+        task_criteria,
+        signals_requested: false,
+        path_exists: &path_exists,
+    })
 }
 
 #[test]
 fn a_planner_submits_every_part_of_the_form() {
     assert_eq!(errors(&submitted(), &PLANNER_FIELDS, 0), []);
-    let missing: Vec<_> = PLANNER_FIELDS.into_iter().map(PlanError::MissingField).collect();
+    // Missing signals have an error of their own.
+    let missing: Vec<_> = PLANNER_FIELDS.into_iter().skip(1).map(PlanError::MissingField).collect();
     assert_eq!(errors(&submitted(), &[], 0), missing);
     for error in missing {
         assert!(error.to_string().contains("is missing: "), "{error}");
@@ -330,7 +474,7 @@ fn three_invalid_plans_go_to_the_council() {
     // A planning failure is not a failed change, so it is not a retry.
     assert_eq!((world.it.councils, world.it.retries), (1, 0));
     assert!(world.it.failures.is_empty());
-    world.walk(State::Adjusting);
+    world.walk(State::Planning);
     let guided = Job::Plan { version: 1, from: None, note: Some(text("guidance")) };
     assert_eq!(world.started_job(), Some(&guided));
 }
@@ -343,17 +487,17 @@ fn after_two_councils_planning_asks_a_person() {
             world.done(Outcome::PlanInvalid(note()));
         }
         assert_eq!((world.it.state, world.it.councils), (State::CtoIntervention, council));
-        world.walk(State::Adjusting);
+        world.walk(State::Planning);
     }
     for _ in 0..2 {
         world.done(Outcome::PlanInvalid(note()));
-        assert_eq!(world.it.state, State::Adjusting);
+        assert_eq!(world.it.state, State::Planning);
     }
     world.done(Outcome::PlanInvalid(note()));
     assert_eq!(world.it.state, State::HumanEscalation);
     let question = world.it.open_question.as_ref().unwrap();
     assert_eq!(question.cause, AlertCause::LimitReached(LoopLimit::Councils));
-    assert_eq!(question.resume_state, State::Adjusting);
+    assert_eq!(question.resume_state, State::Planning);
 }
 
 #[test]
@@ -402,7 +546,7 @@ fn the_first_plan_is_not_a_revision() {
 fn a_planner_that_crashes_is_not_an_invalid_plan() {
     let mut world = World::new().to(State::Planning);
     for _ in 0..3 {
-        world.done(failure(FailureKind::Crashed));
+        world.done(failure(FailureKind::Unavailable));
     }
     assert_eq!(world.it.state, State::HumanEscalation);
     assert_eq!(world.it.councils, 0);
@@ -415,4 +559,65 @@ fn the_base_and_the_rules_are_pinned_before_planning() {
     world.done(Outcome::Prepared(pin(1)));
     assert_eq!(world.it.pin, Some(pin(1)));
     assert_eq!(world.feed(Actor::Tamma, EventKind::PinChanged(pin(1))), Err(Refusal::PinUnchanged));
+}
+
+// Edits, field by field
+
+fn edit(field: &str, new_value: Value) -> PlanAdjustment {
+    let (field, reason) = (field.to_owned(), "better".to_owned());
+    PlanAdjustment { field, original_value: None, new_value, reason }
+}
+
+#[test]
+fn every_field_of_a_plan_can_be_edited() {
+    let full = json!({
+        "summary": "Say bye", "approach": "Print it twice",
+        "file_changes": [{ "path": "a.rs", "action": "create", "description": "bye" }],
+        "testing_strategy": "Read it", "signals": { "modules": 3 }, "estimated_tokens": 5,
+        "estimated_cost_usd": "0.5", "risks": ["slow"], "dependencies": ["x"],
+        "test_changes": ["t"], "criteria": ["c"], "assumptions": ["a"], "questions": ["q"],
+        "verification": [{ "criterion": "C1", "test": "t" }],
+    });
+    let mut fields: Vec<_> = full.as_object().unwrap().keys().map(String::as_str).collect();
+    fields.sort_unstable();
+    let mut editable = EDITABLE_FIELDS.to_vec();
+    editable.sort_unstable();
+    assert_eq!(fields, editable);
+    let edits: Vec<_> = fields.iter().map(|field| edit(field, full[*field].clone())).collect();
+    let (edited, applied) = written().apply_adjustments(&edits).unwrap();
+    assert_eq!(edited, serde_json::from_value(full.clone()).unwrap());
+    assert_eq!(applied.len(), fields.len());
+    for it in &applied {
+        assert_eq!(it.original_value, written().field(&it.field), "{}", it.field);
+    }
+}
+
+#[test]
+fn edits_that_change_nothing_are_left_out() {
+    let edits = [edit("approach", json!("Print it")), edit("risks", json!(["slow"]))];
+    let (edited, applied) = written().apply_adjustments(&edits).unwrap();
+    assert_eq!(edited, Plan { risks: vec!["slow".to_owned()], ..written() });
+    assert_eq!(applied.len(), 1);
+    assert_eq!(applied[0].original_value, Some(json!([])));
+    assert_ne!(edited.hash(), written().hash());
+}
+
+#[test]
+fn an_edit_that_does_not_fit_is_refused_with_the_reason() {
+    let refused = |edits: &[PlanAdjustment]| written().apply_adjustments(edits).unwrap_err();
+    assert_eq!(refused(&[]), AdjustmentError::Unchanged);
+    assert_eq!(refused(&[edit("approach", json!("Print it"))]), AdjustmentError::Unchanged);
+    let unknown = refused(&[edit("title", json!("x"))]);
+    assert_eq!(unknown, AdjustmentError::UnknownField("title".to_owned()));
+    let twice = [edit("risks", json!(["a"])), edit("risks", json!(["b"]))];
+    assert_eq!(refused(&twice), AdjustmentError::DuplicateField("risks".to_owned()));
+    let seen = Some(json!("Shout it"));
+    let outdated = PlanAdjustment { original_value: seen, ..edit("approach", json!("x")) };
+    assert_eq!(refused(&[outdated]), AdjustmentError::Outdated("approach".to_owned()));
+    assert!(matches!(
+        refused(&[edit("risks", json!("slow"))]),
+        AdjustmentError::WrongType { field, .. } if field == "risks"
+    ));
+    let empty = refused(&[edit("file_changes", json!([]))]);
+    assert_eq!(empty, AdjustmentError::Invalid(vec![PlanError::NoFiles]));
 }

@@ -433,9 +433,9 @@ fn a_change_under_review_lets_the_review_finish_and_the_next_run_needs_a_new_app
 fn continuing_after_an_alert_needs_a_valid_approval() {
     let mut world = World::new().to(State::InProgress);
     for _ in 0..2 {
-        world.done(crate::world::failure(tamma_core::failure::FailureKind::Crashed)).start();
+        world.done(crate::world::failure(tamma_core::failure::FailureKind::Unavailable)).start();
     }
-    world.done(crate::world::failure(tamma_core::failure::FailureKind::Crashed));
+    world.done(crate::world::failure(tamma_core::failure::FailureKind::Unavailable));
     world.done(Outcome::WorkSaved);
     world.feed(Actor::Tamma, EventKind::PinChanged(pin(2))).unwrap();
     world.ask(Action::Continue { grant: Grant::default() });
@@ -495,4 +495,64 @@ fn disabled_alerts_are_not_sent_but_the_question_stays_open() {
     let mut world = World::with_rules(rules).to(State::AwaitingApproval);
     world.done(BLOCKED);
     assert!(world.alerts().is_empty());
+}
+
+// Edits by a person
+
+fn adjust(world: &World, plan: PlanSummary) -> Action {
+    let (scope, adjustments) = (world.binding(), note());
+    Action::AdjustPlan { scope, plan: Box::new(plan), adjustments, reason: reason() }
+}
+
+#[test]
+fn an_edited_plan_is_checked_and_approved_like_any_other() {
+    let mut world = asking();
+    let before = world.binding();
+    let edited = PlanSummary { file_count: 3, critical_file_count: 1, ..plan(2) };
+    world.ask(adjust(&world, edited.clone()));
+    assert_eq!(world.it.state, State::AwaitingApproval);
+    assert_eq!(world.it.plan, Some(edited.clone()));
+    assert!(world.it.open_question.is_none() && world.it.plan_assessment.is_none());
+    assert!(matches!(world.commands[0], Command::CloseQuestion { .. }));
+    assert!(
+        matches!(&world.commands[1], Command::StartJob { job: Job::Check { plan }, .. } if *plan == edited)
+    );
+    let [.., requested, adjusted] = &world.log[..] else { panic!("two entries") };
+    assert_eq!(requested.name, EntryName::SmChangesRequested);
+    assert_eq!(requested.reason.as_deref(), Some(reason().as_str()));
+    assert!(matches!(&requested.data, EntryData::Approval { scope, .. } if *scope == before));
+    assert_eq!(adjusted.name, EntryName::SmPlanAdjusted);
+    assert_eq!(adjusted.data, EntryData::Adjusted { plan: edited, adjustments: note() });
+    // The old approval does not cover the edited plan.
+    let stale = Action::Approve { scope: before, reason: None };
+    assert!(world.try_ask("ann", stale).is_err());
+    world.done(Outcome::Checked { blockers: 0, warnings: 1 });
+    let scope = world.binding();
+    world.ask(Action::Approve { scope, reason: None });
+    assert_eq!(world.it.state, State::Validated);
+}
+
+#[test]
+fn an_edited_plan_is_the_next_version_and_differs() {
+    let mut world = asking();
+    let found = adjust(&world, plan(3));
+    let expected = Refusal::PlanVersion { found: 3, expected: 2 };
+    assert_eq!(world.try_ask("ann", found), Err(expected));
+    let same = adjust(&world, PlanSummary { hash: world.binding().plan, ..plan(2) });
+    assert_eq!(world.try_ask("ann", same), Err(Refusal::PlanUnchanged(1)));
+    let mut checking = World::new().to(State::AwaitingApproval);
+    let early = adjust(&checking, plan(2));
+    assert!(matches!(checking.try_ask("ann", early), Err(Refusal::WrongState { .. })));
+}
+
+#[test]
+fn a_persons_edit_is_no_retry_in_the_metrics() {
+    let mut world = asking();
+    world.ask(adjust(&world, plan(2)));
+    let world = world.to(State::Completed);
+    let timed = world
+        .log
+        .iter()
+        .map(|entry| tamma_core::metrics::TimedEntry { entry, recorded_at: entry.at });
+    assert_eq!(tamma_core::metrics::compute(timed).retries_per_100_tasks, Some(0));
 }

@@ -124,10 +124,10 @@ fn a_second_review_reserves_the_cost_of_its_own_tier() {
     });
     world.walk(State::QualityReview);
     let reserved = |world: &World| world.it.active_job.unwrap().reserved_cost;
-    let first = world.rules.validator(world.it.tier);
+    let first = world.rules.validator(&world.it.tier.into());
     assert_eq!(reserved(&world), world.rules.tiers.get(first).typical_run_usd);
     world.done(Outcome::CriticalUnconfirmed(note()));
-    let second = world.rules.second_validator(first, world.it.tier);
+    let second = world.rules.second_validator(first, &world.it.tier.into());
     assert_ne!(first, second);
     assert_eq!(reserved(&world), world.rules.tiers.get(second).typical_run_usd);
 }

@@ -1,6 +1,7 @@
 //! Section 7: the council, seat by seat.
 
 use rstest::rstest;
+use tamma_core::actor::Actor;
 use tamma_core::cause::AlertCause;
 use tamma_core::cost::Usd;
 use tamma_core::council::{
@@ -9,8 +10,9 @@ use tamma_core::council::{
 };
 use tamma_core::failure::FailureKind;
 use tamma_core::history::{EntryData, EntryName};
+use tamma_core::metrics::{TimedEntry, compute};
 use tamma_core::rules::{CouncilMember, HaltCondition};
-use tamma_core::task_loop::{Action, Job, Outcome, Refusal, State};
+use tamma_core::task_loop::{Action, AnswerKind, Job, Outcome, Refusal, State};
 use tamma_core::tier::Tier;
 use tamma_core::version::Edition;
 
@@ -196,6 +198,7 @@ fn opinion() -> CouncilOpinion {
         fix: "Sort it in `src/list.rs`.".to_owned(),
         confidence: Confidence::High,
         against: "It may be sorted\nelsewhere.".to_owned(),
+        architectural_insights: Vec::new(),
     }
 }
 
@@ -205,6 +208,7 @@ fn the_minutes_have_root_cause_fix_dissent_and_opinions() {
         root_cause: "The list is never sorted.".to_owned(),
         fix: "Sort it.".to_owned(),
         dissent: vec!["Member 2 was not there.".to_owned()],
+        architectural_insights: vec!["Two lists\nshould be one.".to_owned()],
     };
     let members = [
         MemberOpinion { member: member(Tier::Moderate, "one"), opinion: Some(opinion()) },
@@ -225,6 +229,11 @@ Sort it.
 ## Dissent
 
 - Member 2 was not there.
+
+## Architectural insights
+
+- Two lists
+  should be one.
 
 ## Members
 
@@ -253,7 +262,194 @@ fn empty_and_too_long_texts_are_refused() {
     let errors = ["`root_cause` is empty", "`fix` is longer than 8000 bytes; shorten it"];
     assert_eq!(empty.validate(), errors);
     let dissent = vec![String::new()];
-    let nothing = CouncilConclusion { root_cause: "a".to_owned(), fix: String::new(), dissent };
-    assert_eq!(nothing.validate(), ["`fix` is empty", "`dissent` is empty"]);
+    let nothing = CouncilConclusion {
+        root_cause: "a".to_owned(),
+        fix: String::new(),
+        dissent,
+        architectural_insights: vec![" ".to_owned()],
+    };
+    assert_eq!(
+        nothing.validate(),
+        ["`fix` is empty", "`dissent` is empty", "`architectural_insights` is empty"]
+    );
     assert_eq!(opinion().validate(), Vec::<String>::new());
+}
+
+// Calls and returns
+
+fn question() -> Action {
+    Action::Convene { question: text("Why?") }
+}
+
+fn concluded(mut world: World) -> World {
+    assert_eq!(world.it.state, State::CtoIntervention);
+    while world.it.state == State::CtoIntervention {
+        world.finish_council_seat();
+    }
+    world
+}
+
+#[rstest]
+#[case(State::Planning, State::Planning)]
+#[case(State::AwaitingApproval, State::AwaitingApproval)]
+#[case(State::Validated, State::Validated)]
+#[case(State::InProgress, State::Validated)]
+#[case(State::Testing, State::Testing)]
+#[case(State::QualityReview, State::QualityReview)]
+#[case(State::Approved, State::Approved)]
+#[case(State::Committing, State::Committing)]
+fn three_failures_in_a_state_call_the_council_which_returns_the_task(
+    #[case] state: State,
+    #[case] back: State,
+) {
+    let mut world = World::new().to(state);
+    for _ in 0..3 {
+        if state == State::InProgress && world.it.state == State::Validated {
+            world.start();
+        }
+        world.done(failure(FailureKind::Crashed));
+    }
+    assert_eq!(world.it.decision.unwrap().to_string(), "ask the council: the step failed 3 times");
+    let mut world = concluded(world);
+    assert_eq!((world.it.state, world.it.councils), (back, 1));
+    assert_eq!(world.it.council, None);
+    assert_eq!(world.it.state_failures(), 0);
+    // The guided retry goes on from there.
+    world.walk(State::Completed);
+}
+
+#[test]
+fn the_run_after_a_council_gets_its_conclusion() {
+    let mut world = World::new().to(State::InProgress);
+    world.ask(question()).done(Outcome::Interrupted);
+    let world = concluded(world);
+    let Some(Job::Implement(run)) = world.started_job() else { panic!("a run") };
+    assert_eq!((run.brief.clone(), run.tier), (Some(text("guidance")), Tier::TOP));
+}
+
+#[test]
+fn the_agents_that_cannot_start_are_reported_to_a_person_without_a_council() {
+    let mut world = World::new().to(State::Testing);
+    for _ in 0..3 {
+        world.done(failure(FailureKind::Unavailable));
+    }
+    assert_eq!((world.it.state, world.it.councils), (State::HumanEscalation, 0));
+}
+
+#[test]
+fn a_person_lets_the_council_review_a_plan_and_then_decides() {
+    let mut world = World::with(|rules| {
+        rules.scrum_master.task_loop.auto_approve_low_risk = false;
+    })
+    .to(State::AwaitingApproval);
+    let refused = world.try_ask("ann", question());
+    assert!(matches!(refused, Err(Refusal::WrongState { .. })), "the check has not finished");
+    world.done(Outcome::Checked { blockers: 0, warnings: 0 });
+    let offered = tamma_core::task_loop::allowed_answers(world.it.open_question.as_ref().unwrap());
+    assert!(offered.contains(&AnswerKind::Convene));
+    world.ask(question());
+    let call = world.it.council.clone().unwrap();
+    assert_eq!(call.question, Some(text("Why?")));
+    assert!(world.it.council_reviews_plan());
+    assert_eq!(world.it.tier, Tier::Simple, "a review of a plan changes no tier");
+    let mut world = concluded(world);
+    world.done(Outcome::Checked { blockers: 0, warnings: 0 });
+    assert_eq!(world.it.state, State::AwaitingApproval);
+    // The planner gets the conclusion with the person's changes.
+    let scope = world.binding();
+    world.ask(Action::RevisePlan { scope, changes: note() });
+    assert_eq!(world.it.guidance, Some(text("guidance")));
+    world.walk(State::Validated);
+    assert_eq!(world.it.guidance, None);
+}
+
+#[test]
+fn the_council_reviews_a_submitted_plan_if_the_rules_say_so() {
+    for reviews in [true, false] {
+        let mut world = World::with(|rules| rules.council.reviews_submitted_plans = reviews);
+        world.received.submitted_plan = Some(text("brought"));
+        let mut world = World::receive(world.received, world.rules);
+        world.done(Outcome::Admitted).done(Outcome::Prepared(crate::world::pin(1)));
+        if reviews {
+            assert!(world.it.council_reviews_plan());
+            world = concluded(world);
+            assert_eq!(world.it.note, Some(text("guidance")));
+        }
+        assert_eq!(world.it.state, State::Planning);
+        let note = reviews.then(|| text("guidance"));
+        let job = Job::Plan { version: 1, from: Some(text("brought")), note };
+        assert_eq!(world.started_job(), Some(&job));
+    }
+}
+
+#[test]
+fn an_answer_that_convenes_the_council_revises_a_plan_that_was_tried() {
+    let mut world = World::with(|rules| rules.scrum_master.task_loop.max_retries = 0);
+    world.fail_gates(1).fail_gates(2);
+    assert_eq!(world.it.state, State::HumanEscalation);
+    world.done(Outcome::WorkSaved).ask(question());
+    let world = concluded(world);
+    assert_eq!(world.it.state, State::Adjusting);
+    let guided = Job::Plan { version: 2, from: Some(text("plan")), note: Some(text("guidance")) };
+    assert_eq!(world.started_job(), Some(&guided));
+}
+
+#[test]
+fn people_cannot_exceed_the_council_limit() {
+    let mut world = World::new().to(State::Testing);
+    for councils in 1..=2 {
+        world.ask(question()).done(Outcome::Interrupted);
+        world = concluded(world);
+        assert_eq!((world.it.state, world.it.councils), (State::Testing, councils));
+    }
+    let refused = world.try_ask("ann", question()).unwrap_err();
+    assert_eq!(
+        refused.to_string(),
+        "the council cannot be convened again: the task had 2 of 2 councils (`max_councils`)"
+    );
+    // Three failures now need a person.
+    for _ in 0..3 {
+        world.done(failure(FailureKind::Crashed));
+    }
+    assert_eq!(world.it.state, State::HumanEscalation);
+    let question = world.it.open_question.as_ref().unwrap();
+    assert!(!tamma_core::task_loop::allowed_answers(question).contains(&AnswerKind::Convene));
+}
+
+#[test]
+fn opinions_and_conclusions_are_recorded_in_the_councils_name() {
+    let mut world = stuck();
+    world.done(Outcome::OpinionGiven(note())).done(failure(FailureKind::Crashed));
+    let world = concluded(world);
+    let actor = |name| {
+        let entry = world.log.iter().find(|entry| entry.name == name).unwrap();
+        entry.actor.clone()
+    };
+    assert_eq!(actor(EntryName::SmCouncilOpinion), Actor::Council);
+    assert_eq!(actor(EntryName::SmCouncilConcluded), Actor::Council);
+    assert_eq!(actor(EntryName::SmCouncilConvened), Actor::Tamma);
+    assert_eq!(actor(EntryName::SmCouncilMemberAbsent), Actor::Tamma);
+}
+
+#[test]
+fn metrics_count_what_followed_each_council() {
+    let count = |world: &World| {
+        let timed = |entry| TimedEntry { entry, recorded_at: world.now };
+        let metrics = compute(world.log.iter().map(timed));
+        (metrics.councils, metrics.councils_resolved, metrics.councils_unresolved)
+    };
+    let mut world = concluded(stuck());
+    assert_eq!(count(&world), (1, 0, 0));
+    world.walk(State::Approved);
+    assert_eq!(count(&world), (1, 1, 0));
+    // The second one ends with a person.
+    for _ in 0..3 {
+        world.done(failure(FailureKind::Crashed));
+    }
+    world = concluded(world);
+    for _ in 0..3 {
+        world.done(failure(FailureKind::Crashed));
+    }
+    assert_eq!(world.it.state, State::HumanEscalation);
+    assert_eq!(count(&world), (2, 1, 1));
 }

@@ -622,7 +622,7 @@ fn a_stuck_task_that_a_person_skips_is_accepted_as_it_is() {
     let mut world = World::new();
     world.fail_gates(1).fail_gates(1).fail_gates(1).fail_gates(1);
     for _ in 0..3 {
-        nobody_comes(&mut world, &FailureKind::Crashed);
+        nobody_comes(&mut world, &FailureKind::Unavailable);
     }
     world.done(Outcome::WorkSaved).ask(Action::Skip { reason: text("good enough") });
     assert_eq!(world.it.state, State::Approved);

@@ -320,8 +320,8 @@ fn a_validator_has_the_configured_distance_from_the_implementer(
     let tiers = [Tier::Simple, Tier::Moderate, Tier::Complex];
     // Another provider is preferred even if it is not required.
     let validators = [Tier::Complex, Tier::Complex, Tier::Moderate];
-    assert_eq!(tiers.map(|tier| rules.validator(tier)), validators);
-    assert!(tiers.iter().all(|tier| rules.has_independent_validator(*tier)));
+    assert_eq!(tiers.map(|tier| rules.validator(&tier.into())), validators);
+    assert!(tiers.iter().all(|tier| rules.has_independent_validator(&(*tier).into())));
 }
 
 #[test]
@@ -334,15 +334,15 @@ fn a_validator_is_never_weaker_than_the_middle_tier() {
         (Tier::Complex, Tier::Complex),
     ] {
         rules.roles.validator = configured;
-        assert_eq!(tiers.map(|tier| rules.validator(tier)), [expected; 3]);
+        assert_eq!(tiers.map(|tier| rules.validator(&tier.into())), [expected; 3]);
     }
 }
 
 #[test]
 fn a_second_validator_has_another_provider_or_model_and_is_never_the_implementer() {
     let (simple, moderate, complex) = (Tier::Simple, Tier::Moderate, Tier::Complex);
-    let second = |rules: &Rules, implementer| {
-        rules.second_validator(rules.validator(implementer), implementer)
+    let second = |rules: &Rules, implementer: Tier| {
+        rules.second_validator(rules.validator(&implementer.into()), &implementer.into())
     };
     let mut rules = load(THREE).unwrap();
     assert_eq!(second(&rules, simple), moderate);
@@ -371,7 +371,7 @@ roles: { validator: moderate, validator_apart: provider }
     let mut rules = load(text).unwrap();
     for apart in [ValidatorIndependence::Provider, ValidatorIndependence::Model] {
         rules.roles.validator_apart = apart;
-        assert_eq!(rules.validator(Tier::Complex), Tier::Moderate);
-        assert!(!rules.has_independent_validator(Tier::Complex));
+        assert_eq!(rules.validator(&Tier::Complex.into()), Tier::Moderate);
+        assert!(!rules.has_independent_validator(&Tier::Complex.into()));
     }
 }

@@ -697,6 +697,7 @@ fn the_summary_counts_blocking_findings_and_unmet_criteria() {
         ],
         criteria: vec![criterion(met("")), criterion(met("here"))],
         conformance: Conformance { unplanned_critical: paths(1), ..Conformance::default() },
+        suggestions: Vec::new(),
     };
     let verdict = evaluate(inputs);
     assert_eq!(
@@ -754,6 +755,7 @@ proptest! {
             issues,
             criteria: vec![criterion(CriterionJudgement::Unjudged); unmet],
             conformance: Conformance { unplanned: paths(drift), ..Conformance::default() },
+            suggestions: Vec::new(),
         };
         let verdict = evaluate(inputs);
         prop_assert!(verdict.score <= 100);

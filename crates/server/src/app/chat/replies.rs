@@ -293,7 +293,12 @@ impl App {
                 let passed = if change.passed { "passed" } else { "did not pass" };
                 let first = format!(
                     "Commit {commit} changes {count} ({added} lines added, {removed} removed) and \
-                     {passed} review."
+                     {passed} review.{}",
+                    if change.is_truncated {
+                        " It is too large, so its end is not counted."
+                    } else {
+                        ""
+                    }
                 );
                 let rest = files.len().saturating_sub(MAX_LISTED);
                 let rest = (rest > 0).then(|| format!("and {rest} more"));
@@ -602,6 +607,7 @@ fn consequence(answer: AnswerKind) -> &'static str {
         AnswerKind::Retry => "the failed work is retried",
         AnswerKind::RollBack => "the task returns to an earlier state and continues from there",
         AnswerKind::Skip => "the failed step is skipped",
+        AnswerKind::Convene => "several models analyse the task, and it returns to where it was",
         AnswerKind::Cancel => "the task stops for good; its work stays on its branch",
         AnswerKind::Abandon => "the task is closed as failed; its work stays on its branch",
     }

@@ -393,5 +393,6 @@ async fn parse_entry(state: &WebState, fields: &FormFields) -> Result<KnowledgeE
         evidence: evidence.collect::<Result<_, _>>()?,
         status: EntryStatus::Pending,
         expires_at: expires_at.transpose()?,
+        origin: None,
     })
 }

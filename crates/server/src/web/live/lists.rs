@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use askama::Template;
-use axum::extract::{Query, State};
+use axum::extract::{Path, Query, State};
 use axum::http::HeaderMap;
 use axum::response::Response;
 use axum::response::sse::Event;
@@ -17,10 +17,11 @@ use chrono::DateTime;
 use futures_util::stream;
 use serde::Deserialize;
 use strum::IntoEnumIterator as _;
-use tamma_core::ids::TaskId;
+use tamma_core::ids::{PipelineId, TaskId};
 use tamma_core::task_loop::Phase;
 use tamma_store::TaskChange;
 use tokio::sync::OnceCell;
+use uuid::Uuid;
 
 use super::{WaitingBadge, partial, sse_response};
 use crate::app::{App, Error};
@@ -33,7 +34,7 @@ use crate::web::board::{
 use crate::web::layout::Layout;
 use crate::web::permissions::PagePermissions;
 use crate::web::session::Session;
-use crate::web::{PageError, WebState, agents, inbox};
+use crate::web::{PageError, WebState, agents, inbox, pipelines};
 
 /// Maximum number of cached updates, for browsers that lag behind.
 const MAX_CACHED_UPDATES: usize = 64;
@@ -374,6 +375,50 @@ async fn agents_update(subscriber: &mut ListSubscriber) -> StreamUpdate {
     let pool = agents::AgentPoolView::load(&subscriber.app, &subscriber.layout).await?;
     let parts = [
         partial("#pool", "innerMorph", &render_html(&pool)?),
+        waiting_badge(&subscriber.layout, subscriber.layout.waiting)?,
+    ];
+    Ok(Some(subscriber.event(subscriber.known_until, &parts)))
+}
+
+/// Streams changes of a story's page.
+pub(in crate::web) async fn pipeline_stream(
+    State(state): State<WebState>,
+    session: Session,
+    Path(id): Path<Uuid>,
+    headers: HeaderMap,
+) -> Result<Response, PageError> {
+    let subscriber = ListSubscriber::new(&state, &session, &headers, None).await?;
+    let parts = stream::unfold((subscriber, None), move |(mut subscriber, mut shown)| async move {
+        loop {
+            // Every change of a story has its ID; a reload covers all of them.
+            let is_own = match subscriber.next_change().await? {
+                LiveEvent::Change(change) => change.task.0 == id,
+                LiveEvent::Missed => true,
+            };
+            if !is_own {
+                continue;
+            }
+            if let Some(event) = story_update(&mut subscriber, id, &mut shown).await.ok()? {
+                return Some((Ok(event), (subscriber, shown)));
+            }
+        }
+    });
+    Ok(sse_response(state, parts))
+}
+
+async fn story_update(
+    subscriber: &mut ListSubscriber,
+    id: Uuid,
+    shown: &mut Option<u64>,
+) -> StreamUpdate {
+    subscriber.begin_reload().await?;
+    let ListSubscriber { app, layout, permissions, .. } = subscriber;
+    let story = pipelines::StoryView::load(app, layout, permissions, PipelineId(id)).await?;
+    if shown.replace(story.version()) == Some(story.version()) {
+        return Ok(None);
+    }
+    let parts = [
+        partial("#story", "innerMorph", &render_html(&story)?),
         waiting_badge(&subscriber.layout, subscriber.layout.waiting)?,
     ];
     Ok(Some(subscriber.event(subscriber.known_until, &parts)))

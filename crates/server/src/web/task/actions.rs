@@ -68,6 +68,8 @@ pub(in crate::web) enum ActionInput {
     BudgetGrant,
     /// State to return to.
     TargetState(Vec<StateOption>),
+    /// Rating from 1 to 5.
+    Stars,
 }
 
 pub(in crate::web) struct StateOption {
@@ -262,6 +264,7 @@ fn answer_form(data: &TaskData, answer: AnswerKind) -> ActionForm {
         )
         .style(ButtonStyle::Danger)
         .required_reason(),
+        AnswerKind::Convene => convene_form(data),
         AnswerKind::Cancel => cancel_form(),
         AnswerKind::Abandon => ActionForm::new(
             "Abandon",
@@ -292,6 +295,19 @@ fn change_task_form() -> ActionForm {
         .required_text("note", "New request")
 }
 
+fn convene_form(data: &TaskData) -> ActionForm {
+    let members = data.rules.council.members.len();
+    let max = data.rules.scrum_master.task_loop.max_councils;
+    let left = max.saturating_sub(data.task_loop.councils);
+    let consequence = format!(
+        "{} and a chair analyse the task, and it then returns to where it was. {} left.",
+        pluralize(members, "model"),
+        pluralize(left, "council"),
+    );
+    ActionForm::new("Convene council", "convene", "Convene council", consequence)
+        .required_text("question", "What should the council find out?")
+}
+
 fn cancel_form() -> ActionForm {
     let consequence = "The task stops for good. Its work stays on its branch.";
     ActionForm::new("Cancel task", "cancel", "Cancel task", consequence)
@@ -303,7 +319,9 @@ fn cancel_form() -> ActionForm {
 pub(super) fn control_forms(data: &TaskData) -> Vec<ActionForm> {
     let card = &data.detail.card;
     if card.state.is_terminal() {
-        return Vec::new();
+        let consequence = "Your rating counts in the metrics. You can change it later.";
+        let form = ActionForm::new("Rate", "rate", "Rate task", consequence);
+        return vec![form.optional_reason().input(ActionInput::Stars)];
     }
     let first = if card.paused {
         ActionForm::new("Resume", "resume", "Resume", "Continues where it stopped.")
@@ -311,7 +329,24 @@ pub(super) fn control_forms(data: &TaskData) -> Vec<ActionForm> {
     } else {
         ActionForm::new("Pause", "pause", "Pause", "No new work starts until the task is resumed.")
     };
-    vec![first, change_task_form(), cancel_form()]
+    let mut forms = vec![first, change_task_form()];
+    // An open question offers it among its answers.
+    let can_convene = data.detail.question.is_none()
+        && data.task_loop.can_convene(&data.rules)
+        && matches!(
+            card.state,
+            State::Planning
+                | State::Validated
+                | State::InProgress
+                | State::Testing
+                | State::QualityReview
+                | State::Adjusting
+        );
+    if can_convene {
+        forms.push(convene_form(data));
+    }
+    forms.push(cancel_form());
+    forms
 }
 
 /// Returns the facts that a person needs to answer the question.

@@ -22,6 +22,8 @@ task_page!(ChangePage, "task_change.html", { change: Option<ChangeView> });
 struct ChangeView {
     short_commit: String,
     summary: String,
+    /// The end of the patch is missing.
+    is_truncated: bool,
     accepts_comments: bool,
     files: Vec<DiffFile>,
     /// Number of lines that are left out.
@@ -102,6 +104,7 @@ pub(in crate::web) async fn page(
         ChangeView {
             short_commit: short_hash(&change.commit),
             summary: format!("{passed}. Lines that look like secrets are hidden."),
+            is_truncated: change.is_truncated,
             accepts_comments,
             files,
             remaining,

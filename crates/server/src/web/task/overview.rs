@@ -63,6 +63,8 @@ struct PlanContent {
     questions: Vec<String>,
     risks: Vec<String>,
     test_changes: Vec<String>,
+    /// Complexity signals that Tamma estimated, as a list of their names.
+    estimated_signals: String,
 }
 
 struct PlanFileView {
@@ -200,6 +202,12 @@ fn plan_content(data: &TaskData, plan: Plan) -> PlanContent {
         questions: plan.questions,
         risks: plan.risks,
         test_changes: plan.test_changes,
+        estimated_signals: plan
+            .estimated_signals
+            .iter()
+            .map(ToString::to_string)
+            .collect::<Vec<_>>()
+            .join(", "),
     }
 }
 

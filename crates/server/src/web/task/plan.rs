@@ -3,10 +3,11 @@
 use askama::Template;
 use axum::extract::{Path, Query, State};
 use serde::Deserialize;
+use serde_json::{Value, json};
 use similar::{ChangeTag, TextDiff};
 use tamma_core::format::{format_usd, pluralize};
 use tamma_core::ids::TaskId;
-use tamma_core::plan::{FileChange, Plan, PlannedTest};
+use tamma_core::plan::{FileChange, Plan, PlanAdjustment, PlannedTest};
 use uuid::Uuid;
 
 use super::super::form_fields::FormFields;
@@ -214,8 +215,8 @@ pub(in crate::web) async fn edit_form(
         layout: context.layout,
         task: context.task,
         consequence: format!(
-            "The planner gets your edits and writes plan {}, which needs approval again. Nothing \
-             runs until then.",
+            "Your edits become plan {}, which is checked and needs approval again. Apply them as \
+             they are, or send them to the planner. Nothing runs until then.",
             version.version + 1
         ),
         errors: Vec::new(),
@@ -224,7 +225,7 @@ pub(in crate::web) async fn edit_form(
     })
 }
 
-/// Sends the edited fields to the planner.
+/// Applies the edited fields, or sends them to the planner.
 pub(in crate::web) async fn submit_changes(
     State(state): State<WebState>,
     session: Session,
@@ -239,26 +240,42 @@ pub(in crate::web) async fn submit_changes(
         let old = version
             .content
             .ok_or_else(|| Error::NotFound { what: "plan of task", key: id.to_string() })?;
-        let changes = requested_changes(&old, &fields);
-        if changes.is_empty() {
+        let adjustments = adjustments(&old, &fields)?;
+        if adjustments.is_empty() {
             return Err(Error::invalid("The plan is unchanged.", "Change at least one field."));
         }
-        let reason = fields.text("reason");
-        let changes = format!("{}\n\nReason: {reason}", changes.join("\n\n"));
-        let action = TaskAction::AskChanges { plan: fields.text("plan"), changes };
+        let (plan, reason) = (fields.text("plan"), fields.text("reason"));
+        let action = if fields.text("how") == "apply" {
+            TaskAction::AdjustPlan { plan, adjustments, reason }
+        } else {
+            let changes: Vec<_> = adjustments.iter().map(describe_adjustment).collect();
+            let changes = format!("{}\n\nReason: {reason}", changes.join("\n\n"));
+            TaskAction::AskChanges { plan, changes }
+        };
+        let notice = match &action {
+            TaskAction::AdjustPlan { .. } => "Plan edited. The edited plan needs approval.",
+            _ => "Plan revision requested. The next plan needs approval.",
+        };
         state
             .app
             .perform_action(TaskId(id), session.acting_person()?, action, fields.non_empty("key"))
-            .await
+            .await?;
+        Ok(notice)
     };
-    submitted.await.map_err(page_error)?;
-    let notice = Notice::success("Plan revision requested. The next plan needs approval.");
-    redirect_with_notice(&format!("/tasks/{id}"), &notice)
+    let notice = submitted.await.map_err(page_error)?;
+    redirect_with_notice(&format!("/tasks/{id}"), &Notice::success(notice))
 }
 
-/// Describes the edited fields for the planner.
-fn requested_changes(old: &Plan, fields: &FormFields) -> Vec<String> {
-    let mut changes = Vec::new();
+/// Returns the fields that the form changes.
+fn adjustments(old: &Plan, fields: &FormFields) -> Result<Vec<PlanAdjustment>, Error> {
+    let mut edits = Vec::new();
+    let mut edit = |field: &str, before: Value, new_value: Value| {
+        if before != new_value {
+            let (field, reason) = (field.to_owned(), String::new());
+            let original_value = Some(before);
+            edits.push(PlanAdjustment { field, original_value, new_value, reason });
+        }
+    };
     let texts = [
         ("summary", &old.summary),
         ("approach", &old.approach),
@@ -266,8 +283,9 @@ fn requested_changes(old: &Plan, fields: &FormFields) -> Vec<String> {
     ];
     for (name, before) in texts {
         let now = fields.text(name);
+        // The form trims texts; that alone is no edit.
         if now != before.trim() {
-            changes.push(format!("Set `{name}` to:\n{now}"));
+            edit(name, json!(before), json!(now));
         }
     }
     let lists = [
@@ -279,33 +297,34 @@ fn requested_changes(old: &Plan, fields: &FormFields) -> Vec<String> {
         ("dependencies", &old.dependencies),
     ];
     for (name, before) in lists {
-        let now = fields.lines(name);
-        if now != *before {
-            let now = if now.is_empty() { "empty".to_owned() } else { now.join("\n") };
-            changes.push(format!("Set `{name}` to:\n{now}"));
-        }
+        edit(name, json!(before), json!(fields.lines(name)));
     }
-    let files = form_files(fields);
-    let line = |it: &(String, String, String, String)| {
-        let (path, action, lines, description) = it;
-        format!("- {action} {path} (about {lines} lines): {description}")
+    let files = form_files(fields)?;
+    let is_same = |(one, other): (&FileChange, &FileChange)| {
+        (&one.path, one.action, one.estimated_lines)
+            == (&other.path, other.action, other.estimated_lines)
+            && one.description.trim() == other.description.trim()
     };
-    let before: Vec<_> = old
-        .file_changes
-        .iter()
-        .map(|it| {
-            let lines = it.estimated_lines.to_string();
-            (it.path.clone(), it.action.to_string(), lines, it.description.trim().to_owned())
-        })
-        .collect();
-    if files != before {
-        let all: Vec<_> = files.iter().map(line).collect();
-        changes.push(format!("Set `file_changes` to exactly:\n{}", all.join("\n")));
+    if files.len() != old.file_changes.len() || !files.iter().zip(&old.file_changes).all(is_same) {
+        edit("file_changes", json!(old.file_changes), json!(files));
     }
-    changes
+    Ok(edits)
 }
 
-fn form_files(fields: &FormFields) -> Vec<(String, String, String, String)> {
+/// Describes an edited field for the planner.
+fn describe_adjustment(edit: &PlanAdjustment) -> String {
+    let field = &edit.field;
+    match &edit.new_value {
+        Value::String(text) => format!("Set `{field}` to:\n{text}"),
+        Value::Array(items) if items.is_empty() => format!("Set `{field}` to an empty list."),
+        value => {
+            let text = serde_json::to_string_pretty(value).unwrap_or_default();
+            format!("Set `{field}` to exactly:\n{text}")
+        }
+    }
+}
+
+fn form_files(fields: &FormFields) -> Result<Vec<FileChange>, Error> {
     let (paths, actions) = (fields.all("path"), fields.all("file_action"));
     let (lines, descriptions) = (fields.all("estimated_lines"), fields.all("file_description"));
     let mut files = Vec::new();
@@ -313,8 +332,22 @@ fn form_files(fields: &FormFields) -> Vec<(String, String, String, String)> {
         if path.is_empty() {
             continue;
         }
-        let of = |list: &[String]| list.get(at).cloned().unwrap_or_default();
-        files.push((path, of(&actions), of(&lines), of(&descriptions)));
+        let of =
+            |list: &[String]| list.get(at).map(|text| text.trim().to_owned()).unwrap_or_default();
+        let invalid = |what: &str, value: &str| {
+            let detail = format!("`{value}` is not {what} of `{path}`.");
+            Error::invalid(detail, "Correct it, then send the form again.")
+        };
+        let (action, estimate) = (of(&actions), of(&lines));
+        files.push(FileChange {
+            action: action.parse().map_err(|_| invalid("an action", &action))?,
+            estimated_lines: match estimate.as_str() {
+                "" => 0,
+                text => text.parse().map_err(|_| invalid("a number of lines", text))?,
+            },
+            description: of(&descriptions),
+            path: path.trim().to_owned(),
+        });
     }
-    files
+    Ok(files)
 }

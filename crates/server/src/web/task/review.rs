@@ -25,13 +25,17 @@ const MAX_OUTPUT_CHARS: usize = 20_000;
 pub(super) struct IterationsFragment {
     layout: Layout,
     iterations: Vec<IterationView>,
+    /// Councils before the first iteration, which reviewed a plan or failures of planning.
+    early_councils: Vec<CouncilView>,
 }
 
 struct IterationView {
     number: u16,
+    /// Number of iterations that the task may have.
+    max: Option<u16>,
     verdict: String,
     tone: &'static str,
-    /// Tier and agent, as far as they are known.
+    /// Tier, agent, model, complexity, files and criteria, as far as they are known.
     run_facts: Vec<String>,
     commit: Option<String>,
     at: DisplayTime,
@@ -44,6 +48,7 @@ struct IterationView {
     /// Unverified claims of the agent, by paragraph.
     claims: Option<Vec<String>>,
     issues: Vec<IssueView>,
+    suggestions: Vec<String>,
     decision: Option<String>,
     councils: Vec<CouncilView>,
 }
@@ -123,11 +128,11 @@ pub(super) async fn load_iterations(
                     .map(|ran| ran.output.clone())
                     .unwrap_or_default()
             };
-            let run = data.detail.iterations.iter().find(|run| run.number == u32::from(it.number));
             let councils =
                 report.councils.iter().filter(|council| council.after_iteration == it.number);
             IterationView {
                 number: it.number,
+                max: report.max_iterations,
                 verdict: match (it.passed, &it.reviewed_by) {
                     (Some(true), Some(by)) => format!("accepted by {by}"),
                     (Some(false), Some(by)) => format!("changes requested by {by}"),
@@ -146,7 +151,7 @@ pub(super) async fn load_iterations(
                     .tier
                     .map(|tier| format!("{tier} tier"))
                     .into_iter()
-                    .chain(run.and_then(|run| run.agent.clone()))
+                    .chain(it.facts())
                     .collect(),
                 commit: it.commit.map(|commit| labels::short_hash(&commit)),
                 at: DisplayTime::absolute(it.finished_at.unwrap_or(data.detail.card.since)),
@@ -158,12 +163,15 @@ pub(super) async fn load_iterations(
                 validator: validator_label(it),
                 claims: it.claims.as_ref().map(|claims| labels::paragraphs(&claims.to_markdown())),
                 issues: it.issues.iter().map(|issue| issue_view(issue, it)).collect(),
+                suggestions: it.suggestions.clone(),
                 decision: it.decision_text.clone(),
                 councils: councils.map(council_view).collect(),
             }
         })
         .collect();
-    Ok(IterationsFragment { layout: layout.clone(), iterations })
+    let early = report.councils.iter().filter(|council| council.after_iteration == 0);
+    let early_councils = early.map(council_view).collect();
+    Ok(IterationsFragment { layout: layout.clone(), iterations, early_councils })
 }
 
 fn counts_against_change(gate: &report::GateReport) -> bool {

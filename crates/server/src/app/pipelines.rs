@@ -1,0 +1,293 @@
+//! Pipelines of stories: start, list, show and act.
+//!
+//! The workflow holds the truth. A story has at most one open run, because its workflow ID is
+//! derived from the story.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use tamma_core::ids::{PipelineId, ProjectId};
+use tamma_core::pipeline::{
+    BUILT_IN_PIPELINE, GateAnswer, PipelineRefusal, PipelineRequest, PipelineRun,
+};
+use tamma_core::rules::{Permission, Rules};
+use tamma_core::version::Edition;
+use tamma_flow::pipeline::{
+    PipelineAction as FlowAction, PipelineActionRequest, PipelineInput, PipelineWorkflow,
+};
+use tamma_flow::{TASK_QUEUE, pipeline_workflow_id};
+use tamma_store::{PipelineFilter, PipelineWrite, StoryPipeline};
+use temporalio_client::errors::{WorkflowStartError, WorkflowUpdateError};
+use temporalio_client::{
+    WorkflowExecuteUpdateOptions, WorkflowIdConflictPolicy, WorkflowIdReusePolicy,
+    WorkflowStartOptions,
+};
+
+use super::{App, Error, Principal, TEMPORAL_TIMEOUT};
+use crate::clock;
+use crate::dto::{EarlierPhase, NewPipelineRun, PhaseOutput, PipelineAction, PipelineView};
+
+/// Workflow task timeout: after this time another worker can take over the step.
+const TASK_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Longest time that a request waits for a newer version.
+const MAX_WAIT: Duration = Duration::from_secs(25);
+
+impl App {
+    /// Starts a run of a story's pipeline. Records of earlier runs are kept for phases before the
+    /// range.
+    pub(crate) async fn start_pipeline(
+        &self,
+        by: &Principal,
+        new: NewPipelineRun,
+    ) -> Result<PipelineView, Error> {
+        let project = self.resolve_project(new.project.as_deref()).await?;
+        let rules = self.project_rules(&project.repository).await?;
+        self.authorize(by, Permission::Work, project.id).await?;
+        let name = new.pipeline.as_deref().unwrap_or(BUILT_IN_PIPELINE);
+        let definition = rules.pipeline(name).ok_or_else(|| {
+            let names = rules.pipeline_names().join(", ");
+            Error::invalid(format!("Unknown pipeline `{name}`."), format!("Use one of {names}."))
+        })?;
+        let request = PipelineRequest {
+            feature_dir: new.feature_dir.trim_end_matches('/').to_owned(),
+            story_id: new.story_id,
+            from: new.from.unwrap_or(1),
+            to: new.to.unwrap_or_else(|| definition.last()),
+            approve: new.approve.into_iter().collect(),
+            definition,
+        };
+        // Before anything is stored.
+        PipelineRun::new(request.clone()).map_err(|refusal| invalid_request(&refusal))?;
+        let id = PipelineId(clock::new_id());
+        let story = self
+            .store
+            .ensure_pipeline(id, project.id, &request.feature_dir, &request.story_id)
+            .await?;
+        self.start_run(by, &story, request, &rules).await
+    }
+
+    /// Starts the next run of a story.
+    async fn start_run(
+        &self,
+        by: &Principal,
+        story: &StoryPipeline,
+        request: PipelineRequest,
+        rules: &Rules,
+    ) -> Result<PipelineView, Error> {
+        let run = match &story.run {
+            Some(earlier) => earlier.continue_with(request).map_err(|refusal| match refusal {
+                PipelineRefusal::NothingToContinue(_) => already_running(story),
+                refusal => invalid_request(&refusal),
+            })?,
+            None => PipelineRun::new(request).map_err(|refusal| invalid_request(&refusal))?,
+        };
+        // Workers load the rules by their version.
+        self.store.save_rules(rules).await?;
+        let input = PipelineInput {
+            pipeline: story.id,
+            project: story.project,
+            number: story.number.saturating_add(1),
+            started_by: by.name.clone(),
+            at: clock::now(),
+            rules: rules.clone(),
+            tuning: self.workflow_tuning,
+            edition: Edition::NEWEST,
+            run,
+            base: story.base,
+        };
+        let write = PipelineWrite {
+            pipeline: story.id,
+            number: input.number,
+            revision: 0,
+            started_by: input.started_by.clone(),
+            started_at: input.at,
+            run: input.run.clone(),
+            base: None,
+            story_path: None,
+            delivered: None,
+            delivery_error: None,
+        };
+        let options =
+            WorkflowStartOptions::new(TASK_QUEUE.to_owned(), pipeline_workflow_id(story.id))
+                .id_conflict_policy(WorkflowIdConflictPolicy::Fail)
+                .id_reuse_policy(WorkflowIdReusePolicy::AllowDuplicate)
+                .task_timeout(TASK_TIMEOUT)
+                .static_summary(format!("{} {}", story.feature_dir, story.story_id))
+                .build();
+        let started = self.temporal.start_workflow(PipelineWorkflow::run, input, options);
+        match tokio::time::timeout(TEMPORAL_TIMEOUT, started).await {
+            Ok(Ok(_)) => {}
+            Ok(Err(WorkflowStartError::AlreadyStarted { .. })) => {
+                return Err(already_running(story));
+            }
+            Ok(Err(error @ WorkflowStartError::PayloadConversion(_))) => {
+                return Err(Error::Internal(error.into()));
+            }
+            Ok(Err(error)) => {
+                return Err(Error::Unavailable { what: "Temporal", source: error.into() });
+            }
+            Err(late) => return Err(Error::Unavailable { what: "Temporal", source: late.into() }),
+        }
+        // The workflow saves it too, if this server dies here.
+        self.store.save_pipeline(&write).await?;
+        self.pipeline_view(story.id).await
+    }
+
+    /// Performs an action on a pipeline.
+    pub(crate) async fn act_on_pipeline(
+        &self,
+        id: PipelineId,
+        by: &Principal,
+        action: PipelineAction,
+    ) -> Result<PipelineView, Error> {
+        let story = self.store.pipeline(id).await?;
+        let permission = match action {
+            PipelineAction::Continue | PipelineAction::Skip | PipelineAction::Stop => {
+                Permission::Decide
+            }
+            PipelineAction::Cancel | PipelineAction::Resume => Permission::Work,
+        };
+        self.authorize(by, permission, story.project).await?;
+        let action = match action {
+            PipelineAction::Resume => return self.resume_pipeline(by, &story).await,
+            PipelineAction::Continue => FlowAction::Answer(GateAnswer::Continue),
+            PipelineAction::Skip => FlowAction::Answer(GateAnswer::Skip),
+            PipelineAction::Stop => FlowAction::Answer(GateAnswer::Stop),
+            PipelineAction::Cancel => FlowAction::Cancel,
+        };
+        let request = PipelineActionRequest { at: clock::now(), by: by.name.clone(), action };
+        let key = clock::new_id().to_string();
+        let options = WorkflowExecuteUpdateOptions::builder().update_id(key).build();
+        let handle =
+            self.temporal.get_workflow_handle::<PipelineWorkflow>(pipeline_workflow_id(id));
+        let update = handle.execute_update(PipelineWorkflow::act, request, options);
+        match tokio::time::timeout(TEMPORAL_TIMEOUT, update).await {
+            Ok(Ok(Ok(_))) => self.pipeline_view(id).await,
+            Ok(Ok(Err(refusal))) => Err(Error::Refused(refusal)),
+            Ok(Err(WorkflowUpdateError::Failed(failure))) => {
+                Err(Error::Refused(failure.message.clone()))
+            }
+            Ok(Err(WorkflowUpdateError::NotFound(_))) => {
+                Err(Error::Refused(format!("the run of {} has ended", story.story_id)))
+            }
+            Ok(Err(error @ WorkflowUpdateError::PayloadConversion(_))) => {
+                Err(Error::Internal(error.into()))
+            }
+            Ok(Err(error)) => Err(Error::Unavailable { what: "Temporal", source: error.into() }),
+            Err(_) => Err(Error::WorkflowTimeout),
+        }
+    }
+
+    /// Continues a stopped run at the phase where it stopped, with the current rules.
+    async fn resume_pipeline(
+        &self,
+        by: &Principal,
+        story: &StoryPipeline,
+    ) -> Result<PipelineView, Error> {
+        let run = story.run.as_ref().ok_or_else(|| not_started(story))?;
+        let mut request =
+            run.resume_request().map_err(|refusal| Error::Refused(refusal.to_string()))?;
+        let project = self.store.project(story.project).await?;
+        let rules = self.project_rules(&project.repository).await?;
+        let name = request.definition.name.clone();
+        // A changed definition would not fit the records.
+        if let Some(current) = rules.pipeline(&name)
+            && current.phases.len() == request.definition.phases.len()
+            && current.phases.iter().zip(&request.definition.phases).all(|(a, b)| a.id == b.id)
+        {
+            request.definition = current;
+        }
+        self.start_run(by, story, request, &rules).await
+    }
+
+    /// Returns a pipeline.
+    pub(crate) async fn pipeline_view(&self, id: PipelineId) -> Result<PipelineView, Error> {
+        let story = self.store.pipeline(id).await?;
+        let project = self.store.project(story.project).await?;
+        let view = PipelineView::new(&story, project.name).ok_or_else(|| not_started(&story))?;
+        let phases = self.store.pipeline_phases(id).await?.into_iter();
+        let earlier = phases.filter(|phase| phase.run_number < story.number);
+        Ok(PipelineView { earlier_phases: earlier.map(EarlierPhase::from).collect(), ..view })
+    }
+
+    /// Returns a pipeline once it is newer than a version, or after a while.
+    pub(crate) async fn newer_pipeline_view(
+        &self,
+        id: PipelineId,
+        version: u64,
+    ) -> Result<PipelineView, Error> {
+        // Subscribe before reading, so that no change is missed.
+        let mut subscriber = self.live.subscribe(id.as_task());
+        let view = self.pipeline_view(id).await?;
+        if view.version > version {
+            return Ok(view);
+        }
+        let changed = subscriber.wait_for_entries_after(version);
+        let _ = tokio::time::timeout(MAX_WAIT, changed).await;
+        self.pipeline_view(id).await
+    }
+
+    /// Returns pipelines, last changed first.
+    pub(crate) async fn pipeline_list(
+        &self,
+        filter: &PipelineFilter,
+        limit: u32,
+    ) -> Result<Vec<PipelineView>, Error> {
+        let names: BTreeMap<ProjectId, String> =
+            self.store.projects().await?.into_iter().map(|it| (it.id, it.name)).collect();
+        let stories = self.store.pipelines(filter, limit).await?;
+        let view = |story: &StoryPipeline| {
+            PipelineView::new(story, names.get(&story.project).cloned().unwrap_or_default())
+        };
+        Ok(stories.iter().filter_map(view).collect())
+    }
+
+    /// Resolves a pipeline by its ID, the end of its ID, or the ID of its story.
+    pub(crate) async fn resolve_pipeline(&self, text: &str) -> Result<PipelineId, Error> {
+        if let Ok(id) = text.parse() {
+            return Ok(PipelineId(id));
+        }
+        let found = self.store.match_pipelines(text).await?;
+        match found.as_slice() {
+            [story] => Ok(story.id),
+            [] => Err(Error::NotFound { what: "pipeline", key: text.to_owned() }),
+            several => {
+                let known: Vec<_> = several
+                    .iter()
+                    .map(|it| format!("{} ({} {})", it.id, it.feature_dir, it.story_id))
+                    .collect();
+                Err(Error::invalid(
+                    format!("`{text}` matches several pipelines."),
+                    format!("Use one of {}.", known.join(", ")),
+                ))
+            }
+        }
+    }
+
+    /// Returns the stored output of a phase of the newest run.
+    pub(crate) async fn phase_output(
+        &self,
+        id: PipelineId,
+        phase: u8,
+    ) -> Result<PhaseOutput, Error> {
+        let story = self.store.pipeline(id).await?;
+        let record = story.run.as_ref().and_then(|run| run.records.get(&phase));
+        let output = record.and_then(|record| record.work.output.as_ref());
+        let missing = || Error::NotFound { what: "output of phase", key: phase.to_string() };
+        let text = self.store.text(output.ok_or_else(missing)?).await?;
+        Ok(PhaseOutput { phase, text })
+    }
+}
+
+fn invalid_request(refusal: &PipelineRefusal) -> Error {
+    Error::invalid(format!("{refusal}."), "`tamma pipeline run --help` describes the arguments.")
+}
+
+fn already_running(story: &StoryPipeline) -> Error {
+    Error::Refused(format!("the pipeline of {} is already running", story.story_id))
+}
+
+fn not_started(story: &StoryPipeline) -> Error {
+    Error::NotFound { what: "run of story", key: story.story_id.clone() }
+}

@@ -1,0 +1,258 @@
+//! Pipelines: the list of stories, and the page of one story.
+
+use askama::Template;
+use axum::extract::{Path, State};
+use tamma_core::format::pluralize;
+use tamma_core::ids::{PipelineId, ProjectId};
+use tamma_core::rules::Permission;
+use tamma_store::PipelineFilter;
+use uuid::Uuid;
+
+use super::form_fields::FormFields;
+use super::layout::{DisplayTime, Layout, Notice};
+use super::permissions::PagePermissions;
+use super::session::{Session, redirect_with_notice};
+use super::{PageError, PageResult, WebState, render};
+use crate::app::{App, Error};
+use crate::dto::{PipelineAction, PipelineView};
+
+/// Maximum number of listed stories.
+const MAX_STORIES: u32 = 200;
+
+#[derive(Template)]
+#[template(path = "pipelines.html")]
+struct PipelinesPage {
+    layout: Layout,
+    summary: String,
+    stories: Vec<StoryRow>,
+}
+
+struct StoryRow {
+    href: String,
+    story: String,
+    feature: String,
+    project: String,
+    state: String,
+    tone: &'static str,
+    progress: String,
+    changed: DisplayTime,
+}
+
+#[derive(Template)]
+#[template(path = "pipeline.html")]
+struct PipelinePage {
+    layout: Layout,
+    live_href: String,
+    story: StoryView,
+}
+
+/// Story with its phases and tasks, as live updates replace it.
+#[derive(Template)]
+#[template(path = "_story.html")]
+pub(super) struct StoryView {
+    layout: Layout,
+    view: PipelineView,
+    tone: &'static str,
+    started: Option<DisplayTime>,
+    phases: Vec<PhaseCell>,
+    levels: Vec<Vec<TaskCell>>,
+    buttons: Vec<ActionButton>,
+    can_act: bool,
+}
+
+struct PhaseCell {
+    number: u8,
+    title: String,
+    status: String,
+    tone: &'static str,
+    /// Signal, or the reason if there is none.
+    note: String,
+    tokens: u64,
+    output_href: Option<String>,
+}
+
+struct TaskCell {
+    key: String,
+    title: String,
+    status: String,
+    tone: &'static str,
+    needs: String,
+    href: Option<String>,
+}
+
+struct ActionButton {
+    action: PipelineAction,
+    text: &'static str,
+    primary: bool,
+}
+
+pub(super) async fn list(State(state): State<WebState>, session: Session) -> PageResult {
+    let layout = Layout::for_page(&state, &session, "pipelines").await?;
+    let views = state.app.pipeline_list(&PipelineFilter::default(), MAX_STORIES).await;
+    let views = views.map_err(|error| PageError::new(Layout::for_session(&session), error))?;
+    let open = views.iter().filter(|view| !view.over).count();
+    let summary = format!("{}, {open} running", stories(views.len()));
+    render(&PipelinesPage { layout, summary, stories: views.iter().map(story_row).collect() })
+}
+
+/// Returns a number of stories in words.
+fn stories(count: usize) -> String {
+    if count == 1 { "1 story".to_owned() } else { format!("{count} stories") }
+}
+
+pub(super) async fn page(
+    State(state): State<WebState>,
+    session: Session,
+    Path(id): Path<Uuid>,
+) -> PageResult {
+    let layout = Layout::for_page(&state, &session, "pipelines").await?;
+    let mut permissions = PagePermissions::for_session(&state.app, &session);
+    let story = StoryView::load(&state.app, &layout, &mut permissions, PipelineId(id)).await;
+    let story = story.map_err(|error| PageError::new(Layout::for_session(&session), error))?;
+    render(&PipelinePage { layout, live_href: format!("/live/pipelines/{id}"), story })
+}
+
+/// Performs an action, then shows the story again.
+pub(super) async fn submit_action(
+    State(state): State<WebState>,
+    session: Session,
+    Path(id): Path<Uuid>,
+    fields: FormFields,
+) -> PageResult {
+    let submitted = async {
+        let action: PipelineAction = fields.text("action").parse().map_err(|_| {
+            Error::invalid("Unknown action.", "Use the buttons on the page of the story.")
+        })?;
+        let by = session.acting_person()?;
+        state.app.act_on_pipeline(PipelineId(id), &by, action).await?;
+        Ok(action)
+    };
+    let action = submitted
+        .await
+        .map_err(|error: Error| PageError::new(Layout::for_session(&session), error))?;
+    let text = match action {
+        PipelineAction::Continue => "Approved. The run continues.",
+        PipelineAction::Skip => "Phase skipped.",
+        PipelineAction::Stop => "Run stopped.",
+        PipelineAction::Cancel => "Run cancelled.",
+        PipelineAction::Resume => "Run resumed.",
+    };
+    redirect_with_notice(&format!("/pipelines/{id}"), &Notice::success(text))
+}
+
+impl StoryView {
+    pub(super) async fn load(
+        app: &App,
+        layout: &Layout,
+        permissions: &mut PagePermissions,
+        id: PipelineId,
+    ) -> Result<Self, Error> {
+        let ProjectId(project) = app.store.pipeline(id).await?.project;
+        let view = app.pipeline_view(id).await?;
+        let needed = if view.question.is_some() { Permission::Decide } else { Permission::Work };
+        let can_act = permissions.allows(project, needed).await;
+        Ok(Self {
+            layout: layout.clone(),
+            tone: state_tone(&view.state),
+            started: view.started_at.map(DisplayTime::ago),
+            phases: phase_cells(&view),
+            levels: task_levels(&view),
+            buttons: view.actions.iter().map(|action| button(*action)).collect(),
+            can_act,
+            view,
+        })
+    }
+
+    /// Returns the number of changes that the view shows.
+    pub(super) fn version(&self) -> u64 {
+        self.view.version
+    }
+}
+
+fn story_row(view: &PipelineView) -> StoryRow {
+    let ended = view.phases.iter().filter(|it| it.completed_at.is_some()).count();
+    StoryRow {
+        href: format!("/pipelines/{}", view.id),
+        story: view.story_id.clone(),
+        feature: view.feature_dir.clone(),
+        project: view.project.clone(),
+        state: view.state_text.clone(),
+        tone: state_tone(&view.state),
+        progress: format!("{ended} of {}", pluralize(view.phases.len(), "phase")),
+        changed: DisplayTime::ago(view.updated_at),
+    }
+}
+
+fn phase_cells(view: &PipelineView) -> Vec<PhaseCell> {
+    let cell = |phase: &crate::dto::PipelinePhaseView| PhaseCell {
+        number: phase.number,
+        title: phase.title.clone(),
+        status: phase.status.clone(),
+        tone: status_tone(&phase.status),
+        note: phase.signal.clone().or_else(|| phase.reason.clone()).unwrap_or_default(),
+        tokens: phase.tokens,
+        output_href: phase
+            .has_output
+            .then(|| format!("/api/v1/pipelines/{}/phases/{}/output", view.id, phase.number)),
+    };
+    view.phases.iter().map(cell).collect()
+}
+
+/// Arranges tasks in levels: a task is one level below the deepest task that it needs.
+fn task_levels(view: &PipelineView) -> Vec<Vec<TaskCell>> {
+    let mut depth: std::collections::BTreeMap<(u8, &str), usize> =
+        view.tasks.iter().map(|task| ((task.phase, task.key.as_str()), 0)).collect();
+    // A valid graph settles after as many rounds as it has tasks.
+    for _ in &view.tasks {
+        for task in &view.tasks {
+            let needed = task.depends_on.iter().filter_map(|key| depth.get(&(task.phase, &**key)));
+            let own = needed.map(|level| level + 1).max().unwrap_or_default();
+            depth.insert((task.phase, &task.key), own.min(view.tasks.len()));
+        }
+    }
+    let count = depth.values().max().map_or(0, |deepest| deepest + 1);
+    let mut levels: Vec<Vec<TaskCell>> = (0..count).map(|_| Vec::new()).collect();
+    for task in &view.tasks {
+        let level = depth.get(&(task.phase, task.key.as_str())).copied().unwrap_or_default();
+        if let Some(level) = levels.get_mut(level) {
+            level.push(TaskCell {
+                key: task.key.clone(),
+                title: task.title.clone(),
+                status: task.status.clone(),
+                tone: status_tone(&task.status),
+                needs: task.depends_on.join(", "),
+                href: task.task.map(|id| format!("/tasks/{id}")),
+            });
+        }
+    }
+    levels
+}
+
+fn button(action: PipelineAction) -> ActionButton {
+    let (text, primary) = match action {
+        PipelineAction::Continue => ("Continue", true),
+        PipelineAction::Skip => ("Skip", false),
+        PipelineAction::Stop => ("Stop", false),
+        PipelineAction::Cancel => ("Cancel run", false),
+        PipelineAction::Resume => ("Resume", true),
+    };
+    ActionButton { action, text, primary }
+}
+
+fn state_tone(state: &str) -> &'static str {
+    match state {
+        "complete" => "good",
+        "failed" => "bad",
+        "blocked" | "at_gate" | "at_split" => "wait",
+        _ => "work",
+    }
+}
+
+fn status_tone(status: &str) -> &'static str {
+    match status {
+        "complete" => "good",
+        "failed" => "bad",
+        "blocked" | "waiting" => "wait",
+        _ => "work",
+    }
+}

@@ -1,0 +1,374 @@
+//! Pipelines of stories: the newest run of each, and the phases of all runs.
+
+use serde::Serialize;
+use serde_json::Value;
+use tamma_core::cost::{Cost, Usage, Usd};
+use tamma_core::ids::{CommitId, Name, PipelineId, ProjectId, Reference};
+use tamma_core::pipeline::{PhaseRecord, PhaseStatus, PipelineRun};
+use tamma_core::task_loop::Timestamp;
+use uuid::Uuid;
+
+use crate::connection::Store;
+use crate::encoding::{json, read, word};
+use crate::error::{CorruptData, Error, Result};
+use crate::steps::{WriteOutcome, to_i64};
+
+/// Run of a pipeline to save.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PipelineWrite {
+    /// Pipeline of the story.
+    pub pipeline: PipelineId,
+    /// Number of the run, from 1.
+    pub number: u32,
+    /// Number of events applied to the run.
+    pub revision: u64,
+    /// Person who started the run.
+    pub started_by: Name,
+    /// Start of the run.
+    pub started_at: Timestamp,
+    /// The run.
+    pub run: PipelineRun,
+    /// Base commit, once it is known.
+    pub base: Option<CommitId>,
+    /// Folder of the story, once it is known.
+    pub story_path: Option<String>,
+    /// Delivered branch and commit.
+    pub delivered: Option<(String, CommitId)>,
+    /// Reason why the branch was not delivered.
+    pub delivery_error: Option<String>,
+}
+
+/// Pipeline of a story, with its newest run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoryPipeline {
+    /// ID of the pipeline.
+    pub id: PipelineId,
+    /// Project of the story.
+    pub project: ProjectId,
+    /// Folder of the feature.
+    pub feature_dir: String,
+    /// ID of the story.
+    pub story_id: String,
+    /// Time of the first request.
+    pub created_at: Timestamp,
+    /// Number of writes so far.
+    pub version: u64,
+    /// Number of the newest run; 0 before the first one is saved.
+    pub number: u32,
+    /// Newest run; `None` before the first one is saved.
+    pub run: Option<PipelineRun>,
+    /// Person who started the newest run.
+    pub started_by: Option<String>,
+    /// Start of the newest run.
+    pub started_at: Option<Timestamp>,
+    /// Last change.
+    pub updated_at: Timestamp,
+    /// Base commit of the story's branch.
+    pub base: Option<CommitId>,
+    /// Folder of the story.
+    pub story_path: Option<String>,
+    /// Delivered branch.
+    pub branch: Option<String>,
+    /// Delivered commit.
+    pub commit: Option<CommitId>,
+    /// Reason why the branch was not delivered.
+    pub delivery_error: Option<String>,
+}
+
+/// Phase of a run, as it ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredPhase {
+    /// Number of the run.
+    pub run_number: u32,
+    /// Number of the phase.
+    pub phase: u8,
+    /// ID of the phase in its pipeline.
+    pub name: String,
+    /// Result, as stored.
+    pub status: String,
+    /// Signal line.
+    pub signal: Option<String>,
+    /// Reason, if it is not complete.
+    pub reason: Option<String>,
+    /// End of the phase.
+    pub completed_at: Option<Timestamp>,
+    /// Tokens used.
+    pub tokens: u64,
+}
+
+/// Filter of a list of pipelines. Empty fields match everything.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PipelineFilter {
+    /// Project of the story.
+    pub project: Option<ProjectId>,
+    /// Only runs that have not ended, if `true`.
+    pub live: bool,
+    /// Only runs that wait for a person, if `true`.
+    pub needs_person: bool,
+}
+
+#[derive(Serialize)]
+struct PhaseColumns {
+    phase: u8,
+    name: String,
+    status: PhaseStatus,
+    signal: Option<String>,
+    reason: Option<String>,
+    completed_at: Option<Timestamp>,
+    tokens: i64,
+    cost_usd: Option<Usd>,
+    took_ms: i64,
+    output: Option<Reference>,
+}
+
+impl PhaseColumns {
+    fn new(run: &PipelineRun, number: u8, record: &PhaseRecord) -> Self {
+        let known = |usage: Usage| match usage.cost {
+            Cost::Known(usd) => Some(usd),
+            Cost::Unknown => None,
+        };
+        Self {
+            phase: number,
+            name: run.request.phase(number).map(|phase| phase.id.clone()).unwrap_or_default(),
+            status: record.status,
+            signal: record.signal.clone(),
+            reason: record.reason.clone(),
+            completed_at: record.completed_at,
+            tokens: to_i64(record.work.tokens()),
+            cost_usd: record.work.usage.and_then(known),
+            took_ms: to_i64(record.work.took_ms),
+            output: record.work.output.clone(),
+        }
+    }
+}
+
+struct Row {
+    id: Uuid,
+    project: Uuid,
+    feature_dir: String,
+    story_id: String,
+    created_at: Timestamp,
+    version: i64,
+    run_number: i32,
+    run: Option<Value>,
+    started_by: Option<String>,
+    started_at: Option<Timestamp>,
+    updated_at: Timestamp,
+    base: Option<String>,
+    story_path: Option<String>,
+    branch: Option<String>,
+    commit: Option<String>,
+    delivery_error: Option<String>,
+}
+
+/// Selects pipelines that match an SQL condition.
+macro_rules! rows {
+    ($rest:tt $(, $argument:expr)* $(,)?) => {
+        sqlx::query_as!(
+            Row,
+            "SELECT
+                id, project, feature_dir, story_id, created_at, version, run_number, run,
+                started_by, started_at, updated_at, base, story_path, branch, commit, delivery_error
+             FROM pipelines WHERE " + $rest
+            $(, $argument)*
+        )
+    };
+}
+
+impl Store {
+    /// Returns the pipeline of a story, and creates it with this ID if there is none.
+    pub async fn ensure_pipeline(
+        &self,
+        id: PipelineId,
+        project: ProjectId,
+        feature_dir: &str,
+        story_id: &str,
+    ) -> Result<StoryPipeline> {
+        sqlx::query!(
+            "INSERT INTO pipelines (id, project, feature_dir, story_id) VALUES ($1, $2, $3, $4)
+             ON CONFLICT (project, feature_dir, story_id) DO NOTHING",
+            id.0,
+            project.0,
+            feature_dir,
+            story_id,
+        )
+        .execute(&self.steps)
+        .await?;
+        let found = self.find_pipeline(project, feature_dir, story_id).await?;
+        found.ok_or_else(|| not_found(story_id.to_owned()))
+    }
+
+    /// Returns the pipeline of a story, if there is one.
+    pub async fn find_pipeline(
+        &self,
+        project: ProjectId,
+        feature_dir: &str,
+        story_id: &str,
+    ) -> Result<Option<StoryPipeline>> {
+        let row = rows!(
+            "project = $1 AND feature_dir = $2 AND story_id = $3",
+            project.0,
+            feature_dir,
+            story_id
+        );
+        row.fetch_optional(&self.steps).await?.map(read_row).transpose()
+    }
+
+    /// Returns a pipeline.
+    pub async fn pipeline(&self, id: PipelineId) -> Result<StoryPipeline> {
+        let row = rows!("id = $1", id.0).fetch_optional(&self.steps).await?;
+        read_row(row.ok_or_else(|| not_found(id.to_string()))?)
+    }
+
+    /// Returns the pipelines whose ID ends with these digits, or whose story has this ID, newest
+    /// first.
+    pub async fn match_pipelines(&self, text: &str) -> Result<Vec<StoryPipeline>> {
+        let rows = rows!(
+            "story_id = $1 OR (length($1) >= 4 AND id::text LIKE '%' || $1)
+             ORDER BY updated_at DESC LIMIT 10",
+            text
+        );
+        rows.fetch_all(&self.lists).await?.into_iter().map(read_row).collect()
+    }
+
+    /// Returns pipelines, last changed first.
+    pub async fn pipelines(
+        &self,
+        filter: &PipelineFilter,
+        limit: u32,
+    ) -> Result<Vec<StoryPipeline>> {
+        let rows = rows!(
+            "($1::uuid IS NULL OR project = $1) AND (NOT $2::bool OR live)
+             AND (NOT $3::bool OR needs_person)
+             ORDER BY updated_at DESC, id LIMIT $4",
+            filter.project.map(|project| project.0),
+            filter.live,
+            filter.needs_person,
+            i64::from(limit),
+        );
+        rows.fetch_all(&self.lists).await?.into_iter().map(read_row).collect()
+    }
+
+    /// Returns the phases of all runs of a pipeline, newest run first.
+    pub async fn pipeline_phases(&self, id: PipelineId) -> Result<Vec<StoredPhase>> {
+        let rows = sqlx::query!(
+            "SELECT
+                run_number, phase, name, status, signal, reason, completed_at, tokens
+             FROM pipeline_phases WHERE pipeline = $1 ORDER BY run_number DESC, phase LIMIT 1000",
+            id.0
+        )
+        .fetch_all(&self.lists)
+        .await?;
+        let phases = rows.into_iter().map(|row| StoredPhase {
+            run_number: row.run_number.unsigned_abs(),
+            phase: u8::try_from(row.phase).unwrap_or_default(),
+            name: row.name,
+            status: row.status,
+            signal: row.signal,
+            reason: row.reason,
+            completed_at: row.completed_at,
+            tokens: row.tokens.unsigned_abs(),
+        });
+        Ok(phases.collect())
+    }
+
+    /// Saves a run. An older one, and one that is already saved, changes nothing.
+    pub async fn save_pipeline(&self, write: &PipelineWrite) -> Result<WriteOutcome> {
+        let PipelineWrite { pipeline, number, revision, run, .. } = write;
+        let phases: Vec<_> = run
+            .records
+            .iter()
+            .map(|(number, record)| PhaseColumns::new(run, *number, record))
+            .collect();
+        let row = sqlx::query_file!(
+            "queries/record_pipeline.sql",
+            pipeline.0,
+            i32::try_from(*number).unwrap_or(i32::MAX),
+            to_i64(*revision),
+            json(run),
+            run.request.definition.name,
+            run.state.name(),
+            run.state.phase().map(i16::from),
+            !run.state.is_over(),
+            run.state.needs_person(),
+            write.started_by.as_str(),
+            write.started_at,
+            write.base.as_ref().map(word),
+            write.story_path.as_deref(),
+            write.delivered.as_ref().map(|(branch, _)| branch.as_str()),
+            write.delivered.as_ref().map(|(_, commit)| word(commit)),
+            write.delivery_error.as_deref(),
+            json(&phases),
+        )
+        .fetch_one(&self.steps)
+        .await?;
+        match (row.found, row.saved) {
+            (0, _) => Err(not_found(pipeline.to_string())),
+            (_, 0) => Ok(WriteOutcome::AlreadyPresent),
+            _ => Ok(WriteOutcome::Inserted),
+        }
+    }
+
+    /// Records the usage of a phase, for budgets and metrics. Recording the same job number again
+    /// changes nothing.
+    pub async fn record_phase_usage(
+        &self,
+        id: PipelineId,
+        job_number: u32,
+        at: Timestamp,
+        usage: &Usage,
+    ) -> Result<()> {
+        let cost = match usage.cost {
+            Cost::Known(usd) => Some(word(&usd)),
+            Cost::Unknown => None,
+        };
+        sqlx::query!(
+            "INSERT INTO usage
+             (task, ticket, project, job, at, tokens_input, tokens_cached, tokens_output, cost_usd)
+             SELECT id, $2, project, 'phase', $3, $4, $5, $6, $7::text::numeric
+             FROM pipelines WHERE id = $1
+             ON CONFLICT (task, ticket) DO NOTHING",
+            id.0,
+            i64::from(job_number),
+            at,
+            to_i64(usage.tokens.input),
+            to_i64(usage.tokens.cached),
+            to_i64(usage.tokens.output),
+            cost,
+        )
+        .execute(&self.steps)
+        .await?;
+        Ok(())
+    }
+}
+
+fn not_found(key: String) -> Error {
+    Error::NotFound { what: "pipeline", key }
+}
+
+fn read_row(row: Row) -> Result<StoryPipeline> {
+    let key = row.id.to_string();
+    let damaged = |damage: CorruptData| Error::Corrupt(damage.with_key(key.clone()));
+    let commit = |text: Option<String>| {
+        let read = |text: String| read("commit", Value::String(text)).map_err(damaged);
+        text.map(read).transpose()
+    };
+    Ok(StoryPipeline {
+        id: PipelineId(row.id),
+        project: ProjectId(row.project),
+        feature_dir: row.feature_dir,
+        story_id: row.story_id,
+        created_at: row.created_at,
+        version: row.version.unsigned_abs(),
+        number: row.run_number.unsigned_abs(),
+        run: row.run.map(|run| read("pipeline", run).map_err(damaged)).transpose()?,
+        started_by: row.started_by,
+        started_at: row.started_at,
+        updated_at: row.updated_at,
+        base: commit(row.base)?,
+        story_path: row.story_path,
+        branch: row.branch,
+        commit: commit(row.commit)?,
+        delivery_error: row.delivery_error,
+    })
+}

@@ -1,0 +1,133 @@
+//! Pipelines of stories: one row per story, phases of every run, and writes in any order.
+
+use tamma_core::ids::PipelineId;
+use tamma_core::pipeline::{
+    GateAnswer, PipelineDefinition, PipelineEvent, PipelineRequest, PipelineRun, PipelineState,
+    step,
+};
+use tamma_core::task_loop::Timestamp;
+use tamma_core::tier::Tier;
+use tamma_store::{NewRun, PipelineFilter, PipelineWrite, RunNumber, Store, WriteOutcome};
+use tamma_testkit::postgres::TestDatabase;
+use uuid::Uuid;
+
+use crate::recorded_task::{PROJECT, register};
+
+fn at() -> Timestamp {
+    Timestamp::UNIX_EPOCH + chrono::TimeDelta::days(20_000)
+}
+
+fn id(number: u128) -> PipelineId {
+    PipelineId(Uuid::from_u128(number))
+}
+
+/// Run at the gate of its first phase.
+fn at_gate() -> PipelineRun {
+    let run = PipelineRun::new(PipelineRequest {
+        definition: PipelineDefinition::built_in(),
+        feature_dir: "plans/a".to_owned(),
+        story_id: "A-1".to_owned(),
+        from: 1,
+        to: 2,
+        approve: [1].into(),
+    });
+    step(&run.expect("result"), at(), PipelineEvent::Start).expect("result").0
+}
+
+fn stopped() -> PipelineRun {
+    let event = |answer| PipelineEvent::GateAnswered { answer, by: "ann".parse().expect("a name") };
+    let (run, _) = step(&at_gate(), at(), event(GateAnswer::Skip)).expect("result");
+    step(&run, at(), PipelineEvent::Cancelled { by: "ann".parse().expect("a name") })
+        .expect("result")
+        .0
+}
+
+fn write(number: u32, revision: u64, run: PipelineRun) -> PipelineWrite {
+    PipelineWrite {
+        pipeline: id(1),
+        number,
+        revision,
+        started_by: "ann".parse().expect("a name"),
+        started_at: at(),
+        run,
+        base: None,
+        story_path: Some("plans/a/stories/A-1".to_owned()),
+        delivered: None,
+        delivery_error: None,
+    }
+}
+
+async fn fresh() -> (TestDatabase, Store) {
+    let database = TestDatabase::fresh().await.expect("test database");
+    let store = database.store().await.expect("connection");
+    register(&store).await;
+    (database, store)
+}
+
+#[tokio::test]
+async fn a_story_has_one_pipeline_whoever_asks_first() {
+    let (_database, store) = fresh().await;
+    let first = store.ensure_pipeline(id(1), PROJECT, "plans/a", "A-1").await.expect("result");
+    let second = store.ensure_pipeline(id(2), PROJECT, "plans/a", "A-1").await.expect("result");
+    assert_eq!((first.id, second.id), (id(1), id(1)));
+    assert_eq!((first.run, first.number), (None, 0));
+}
+
+#[tokio::test]
+async fn an_older_or_repeated_write_changes_nothing() {
+    let (_database, store) = fresh().await;
+    store.ensure_pipeline(id(1), PROJECT, "plans/a", "A-1").await.expect("result");
+    let save = async |write: PipelineWrite| store.save_pipeline(&write).await.expect("result");
+    assert_eq!(save(write(1, 1, at_gate())).await, WriteOutcome::Inserted);
+    assert_eq!(save(write(1, 1, at_gate())).await, WriteOutcome::AlreadyPresent);
+    assert_eq!(save(write(1, 3, stopped())).await, WriteOutcome::Inserted);
+    assert_eq!(save(write(1, 2, at_gate())).await, WriteOutcome::AlreadyPresent);
+    let story = store.pipeline(id(1)).await.expect("result");
+    assert_eq!((story.version, story.run), (2, Some(stopped())));
+    assert_eq!(save(write(2, 0, at_gate())).await, WriteOutcome::Inserted);
+    assert_eq!(save(write(1, 9, stopped())).await, WriteOutcome::AlreadyPresent);
+    let story = store.pipeline(id(1)).await.expect("result");
+    assert_eq!(story.run.expect("result").state, PipelineState::AtGate(1));
+    let phases = store.pipeline_phases(id(1)).await.expect("result");
+    let phases: Vec<_> =
+        phases.iter().map(|it| (it.run_number, it.phase, it.status.as_str())).collect();
+    assert_eq!(phases, [(1, 1, "skipped"), (1, 2, "blocked")]);
+    assert!(
+        store
+            .save_pipeline(&PipelineWrite { pipeline: id(7), ..write(1, 1, at_gate()) })
+            .await
+            .is_err()
+    );
+}
+
+#[tokio::test]
+async fn lists_show_runs_that_wait_for_a_person() {
+    let (_database, store) = fresh().await;
+    store.ensure_pipeline(id(1), PROJECT, "plans/a", "A-1").await.expect("result");
+    store.save_pipeline(&write(1, 1, at_gate())).await.expect("result");
+    let waiting = PipelineFilter { project: Some(PROJECT), live: true, needs_person: true };
+    assert_eq!(store.pipelines(&waiting, 10).await.expect("result").len(), 1);
+    assert_eq!(store.match_pipelines("A-1").await.expect("result").len(), 1);
+    assert!(store.match_pipelines("A").await.expect("result").is_empty());
+    store.save_pipeline(&write(1, 2, stopped())).await.expect("result");
+    assert!(store.pipelines(&waiting, 10).await.expect("result").is_empty());
+    assert_eq!(store.pipelines(&PipelineFilter::default(), 10).await.expect("result").len(), 1);
+}
+
+#[tokio::test]
+async fn runs_of_agents_are_stored_under_a_pipeline() {
+    let (_database, store) = fresh().await;
+    store.ensure_pipeline(id(1), PROJECT, "plans/a", "A-1").await.expect("result");
+    let run = NewRun {
+        task: id(1).as_task(),
+        number: RunNumber { job_number: 1, attempt: 1 },
+        at: at(),
+        agent: "claude-code".to_owned(),
+        model: None,
+        tier: Some(Tier::Moderate),
+        mode: "phase".to_owned(),
+        worker: None,
+    };
+    assert_eq!(store.begin_run(&run).await.expect("result"), 0);
+    assert!(store.begin_run(&NewRun { task: id(7).as_task(), ..run }).await.is_err());
+}

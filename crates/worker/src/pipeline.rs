@@ -1,0 +1,499 @@
+//! Activities of a story's pipeline.
+//!
+//! Agents run as jobs of a task. For a phase, the pipeline stands in for the task: it has the
+//! worktree, the branch, the runs and the budget that a task would have. The result of a phase is
+//! stored before anything depends on it, so another attempt never runs a finished phase again.
+
+mod agent_phase;
+mod command_phase;
+mod registration;
+mod story_files;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use tamma_core::actor::Actor;
+use tamma_core::approval::Pin;
+use tamma_core::cost::Usage;
+use tamma_core::ids::{CommitId, Reference};
+use tamma_core::pipeline::signal::{PhaseSignal, SignalSource};
+use tamma_core::pipeline::{
+    PhaseDefinition, PhaseRunner, PhaseWork, PipelineEvent, PipelineRequest, StoryTask, TaskGraph,
+    TaskSplit, step,
+};
+use tamma_core::task::{Priority, Task, TaskType};
+use tamma_core::task_loop::{Job, TaskReceived, Timestamp, begin};
+use tamma_core::version::Edition;
+use tamma_engine::delivery;
+use tamma_engine::mirror::task_branch;
+use tamma_engine::worktree::Worktree;
+use tamma_flow::activities::{JobRequest, PendingSteps};
+use tamma_flow::pipeline::{
+    DeliveredStory, PhaseRequest, PhaseResult, PipelineSnapshot, PreparedStory, StoryTasksRequest,
+};
+use tamma_store::PipelineWrite;
+use tokio_util::sync::CancellationToken;
+
+use self::story_files::StoryFiles;
+use crate::clock::now;
+use crate::error::Error;
+use crate::job_context::{AnnounceStart, JobContext};
+use crate::project_context::ProjectContext;
+use crate::repositories::author;
+use crate::retry::retry_until_stopped;
+use crate::services::Services;
+
+/// Delay before a phase is requested again if the provider's quota has no known end.
+const MIN_QUOTA_WAIT_SECONDS: u32 = 5;
+
+/// Activities of pipelines on a worker. Clones share their state.
+#[derive(Clone)]
+pub struct PipelineActivities {
+    services: Services,
+}
+
+/// Phase in progress on this worker.
+pub(crate) struct PhaseContext {
+    pub(crate) request: PhaseRequest,
+    /// Job that stands for the phase.
+    pub(crate) job: JobContext,
+    pub(crate) project: ProjectContext,
+}
+
+/// End of a phase.
+pub(crate) struct PhaseEnd {
+    pub(crate) kind: PhaseEndKind,
+    /// Complete or partial output.
+    pub(crate) output: String,
+    pub(crate) usage: Option<Usage>,
+}
+
+/// Kind of a phase's end.
+pub(crate) enum PhaseEndKind {
+    /// Phase reported a signal.
+    Signal(PhaseSignal, SignalSource),
+    /// Phase crashed.
+    Crashed(String),
+    /// Phase exceeded its time limit.
+    TimedOut,
+    /// Planner proposed tasks.
+    Split(TaskSplit),
+    /// Phase cannot run before this time.
+    NotBefore(Timestamp),
+}
+
+impl PhaseEnd {
+    fn signal(signal: PhaseSignal, output: String) -> Self {
+        let kind = PhaseEndKind::Signal(signal, SignalSource::Structured);
+        Self { kind, output, usage: None }
+    }
+
+    fn blocked(reason: impl Into<String>, output: String) -> Self {
+        Self::signal(PhaseSignal::Blocked(reason.into()), output)
+    }
+}
+
+impl PhaseContext {
+    /// Returns the definition of the phase.
+    pub(crate) fn phase(&self) -> PhaseDefinition {
+        self.request.run.request.phase(self.request.phase).cloned().unwrap_or_default()
+    }
+
+    fn pipeline_request(&self) -> &PipelineRequest {
+        &self.request.run.request
+    }
+
+    /// Replaces the names of the feature and the story in a text of the configuration.
+    pub(crate) fn expand(&self, text: &str) -> String {
+        let request = self.pipeline_request();
+        text.replace("{FEATURE_DIR}", &request.feature_dir)
+            .replace("{STORY_ID}", &request.story_id)
+            .replace("{STORY_PATH}", self.request.story_path.as_deref().unwrap_or_default())
+    }
+}
+
+impl PipelineActivities {
+    pub(crate) fn new(services: Services) -> Self {
+        Self { services }
+    }
+
+    /// Saves a run idempotently.
+    pub async fn record(&self, snapshot: PipelineSnapshot) -> Result<(), Error> {
+        let PipelineSnapshot { pipeline, number, revision, run, .. } = snapshot;
+        let delivered = snapshot.delivered.clone().unwrap_or_default();
+        let write = PipelineWrite {
+            pipeline,
+            number,
+            revision,
+            started_by: snapshot.started_by,
+            started_at: snapshot.started_at,
+            run,
+            base: snapshot.prepared.as_ref().map(|it| it.base),
+            story_path: snapshot.prepared.map(|it| it.story_path),
+            delivered: delivered.branch.zip(delivered.commit),
+            delivery_error: delivered.error,
+        };
+        self.services.store.save_pipeline(&write).await?;
+        Ok(())
+    }
+
+    /// Prepares a story: pins the base commit, opens the worktree, and reads the files of earlier
+    /// runs.
+    pub async fn prepare(
+        &self,
+        request: PhaseRequest,
+        attempt: u32,
+        stop: CancellationToken,
+    ) -> Result<PreparedStory, Error> {
+        let mut ctx = self.context(request, attempt, stop).await?;
+        let base = match ctx.request.base {
+            Some(base) => base,
+            None => self.services.repositories.newest_base(&ctx.job).await?,
+        };
+        set_base(&mut ctx, base);
+        let worktree = self.worktree(&ctx).await?;
+        if attempt == 1 && ctx.request.run.last_job_number > 0 {
+            // A person may have fixed the problem on the story's branch.
+            save_checkpoint(&worktree).await?;
+            if let Some(commit) = worktree.adopt_delivered().await? {
+                tracing::info!(pipeline = %ctx.request.pipeline, %commit, "adopted commits of people");
+            }
+        }
+        let files = StoryFiles::locate(&worktree, ctx.pipeline_request()).await;
+        let records = files.read_records(&ctx.request.run).await?;
+        Ok(PreparedStory { base, story_path: files.story_path().to_owned(), records })
+    }
+
+    /// Runs a phase, or returns the result of an earlier attempt.
+    pub async fn run_phase(
+        &self,
+        request: PhaseRequest,
+        attempt: u32,
+        stop: CancellationToken,
+    ) -> Result<PhaseResult, Error> {
+        let (store, key) = (&self.services.store, request.pipeline.as_task());
+        let job_number = request.job_number;
+        let ctx = self.context(request, attempt, stop).await?;
+        ctx.job.fault_point("written down")?;
+        // Stop processes of an earlier attempt before touching its worktree.
+        self.services.stop_earlier_attempts(&ctx.job).await?;
+        let worktree = self.worktree(&ctx).await?;
+        let files = StoryFiles::at(&worktree, &ctx.request)?;
+        if attempt > 1
+            && let Some(result) = store.job_result::<PhaseResult>(key, job_number).await?
+        {
+            return self.keep_result(&ctx, &worktree, &files, result).await;
+        }
+        if attempt > 1 {
+            save_checkpoint(&worktree).await?;
+        }
+        files.write_state(&ctx.request.run).await?;
+        let end = match missing_file(&ctx, &worktree, true).await {
+            Some(reason) => PhaseEnd::blocked(reason, String::new()),
+            None => self.dispatch(&ctx, &worktree, &files).await?,
+        };
+        ctx.job.fault_point("agent ended")?;
+        let end = check_outputs(&ctx, &worktree, end).await;
+        let at = now();
+        if let PhaseEndKind::NotBefore(until) = end.kind {
+            let seconds = u32::try_from((until - at).num_seconds().max(0)).unwrap_or(u32::MAX);
+            return Ok(PhaseResult::RetryAfter { seconds: seconds.max(MIN_QUOTA_WAIT_SECONDS) });
+        }
+        // Before the result is stored, so that no host can return it without the files.
+        save_checkpoint(&worktree).await?;
+        let result = self.to_result(&ctx, end, at).await?;
+        let save = || store.save_job_result(key, job_number, &result);
+        retry_until_stopped(&ctx.job.stop, save).await?;
+        ctx.job.fault_point("answer kept")?;
+        self.keep_result(&ctx, &worktree, &files, result).await
+    }
+
+    /// Loads tasks of a split.
+    pub async fn story_tasks(&self, request: StoryTasksRequest) -> Result<Vec<StoryTask>, Error> {
+        let text = self.services.store.text(&request.split).await?;
+        let split: TaskSplit = serde_json::from_str(&text)
+            .map_err(|error| Error::Internal(format!("cannot read the stored split: {error}")))?;
+        let wanted = |task: &StoryTask| request.keys.contains(&task.key);
+        Ok(split.tasks.into_iter().filter(wanted).collect())
+    }
+
+    /// Writes the story's files at the end of a run, and delivers its branch.
+    pub async fn finish(
+        &self,
+        request: PhaseRequest,
+        attempt: u32,
+        stop: CancellationToken,
+    ) -> Result<DeliveredStory, Error> {
+        if request.base.is_none() {
+            return Ok(DeliveredStory::default());
+        }
+        let ctx = self.context(request, attempt, stop).await?;
+        let worktree = self.worktree(&ctx).await?;
+        let files = StoryFiles::at(&worktree, &ctx.request)?;
+        files.write_state(&ctx.request.run).await?;
+        files.write_token_log(&ctx.request.run).await?;
+        let message = format!("{}: {}", ctx.pipeline_request().story_id, "pipeline state");
+        let commit = worktree.commit_all(ctx.request.job_number, &message, &author()).await?;
+        ctx.job.fault_point("committed")?;
+        let task = ctx.request.pipeline.as_task();
+        let delivered = delivery::push_task_branch(worktree.mirror(), task, commit).await;
+        ctx.job.fault_point("handed over")?;
+        let branch = Some(task_branch(task));
+        match delivered {
+            Ok(_) => Ok(DeliveredStory { branch, commit: Some(commit), error: None }),
+            Err(error @ (delivery::Error::Conflict { .. } | delivery::Error::Rejected { .. })) => {
+                Ok(DeliveredStory { branch: None, commit: None, error: Some(error.to_string()) })
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Writes and commits the files of a finished phase, and completes its result.
+    async fn keep_result(
+        &self,
+        ctx: &PhaseContext,
+        worktree: &Worktree,
+        files: &StoryFiles,
+        result: PhaseResult,
+    ) -> Result<PhaseResult, Error> {
+        let (at, mut event) = match result {
+            PhaseResult::Ended { at, event } => (at, event),
+            later @ PhaseResult::RetryAfter { .. } => return Ok(later),
+        };
+        let job_number = ctx.request.job_number;
+        if worktree.commit_for_job(job_number).await?.is_none() {
+            if let Some(output) = work(&mut event).and_then(|work| work.output.clone()) {
+                let text = self.services.store.text(&output).await?;
+                files.write_output(ctx.request.phase, &text).await?;
+            }
+            // The workflow applies the same event, so the files show the state that follows.
+            if let Ok((next, _)) = step(&ctx.request.run, at, (*event).clone()) {
+                files.write_state(&next).await?;
+                files.write_token_log(&next).await?;
+            }
+        }
+        let phase = ctx.phase();
+        let message = format!("{}: {}", ctx.pipeline_request().story_id, phase.title());
+        let commit = worktree.commit_all(job_number, &message, &author()).await?;
+        ctx.job.fault_point("committed")?;
+        if let Some(work) = work(&mut event) {
+            work.commit = Some(commit);
+            if let Some(usage) = work.usage {
+                let pipeline = ctx.request.pipeline;
+                let save =
+                    || self.services.store.record_phase_usage(pipeline, job_number, at, &usage);
+                retry_until_stopped(&ctx.job.stop, save).await?;
+            }
+        }
+        Ok(PhaseResult::Ended { at, event })
+    }
+
+    /// Runs the phase where its definition says.
+    fn dispatch<'a>(
+        &'a self,
+        ctx: &'a PhaseContext,
+        worktree: &'a Worktree,
+        files: &'a StoryFiles,
+    ) -> BoxFuture<'a, Result<PhaseEnd, Error>> {
+        Box::pin(async move {
+            let ended = match ctx.phase().runner {
+                PhaseRunner::Agent => agent_phase::run(&self.services, ctx, worktree).await,
+                PhaseRunner::Tasks => agent_phase::split(&self.services, ctx, worktree).await,
+                PhaseRunner::Command => command_phase::run(&self.services, ctx, worktree).await,
+                PhaseRunner::Status => {
+                    let output = files.set_story_status("done").await?;
+                    Ok(PhaseEnd::signal(PhaseSignal::Success, output))
+                }
+                PhaseRunner::Approval => {
+                    Err(Error::Internal("a person decides this phase".to_owned()))
+                }
+            };
+            match ended {
+                // The setup says nothing about the phase; a person must fix it.
+                Err(Error::Setup(failed)) => {
+                    Ok(PhaseEnd::blocked(failed.reason.to_string(), failed.output))
+                }
+                ended => ended,
+            }
+        })
+    }
+
+    /// Converts the end of a phase to its event, and stores its output.
+    async fn to_result(
+        &self,
+        ctx: &PhaseContext,
+        end: PhaseEnd,
+        at: Timestamp,
+    ) -> Result<PhaseResult, Error> {
+        let phase = ctx.request.phase;
+        let PhaseEnd { kind, mut output, usage } = end;
+        if let PhaseEndKind::Signal(signal, SignalSource::Structured) = &kind
+            && let Some(line) = signal.line(&ctx.phase())
+        {
+            // The file ends with the signal, wherever it came from.
+            let text = output.trim();
+            let gap = if text.is_empty() { "" } else { "\n\n" };
+            output = format!("{text}{gap}{line}\n");
+        }
+        let output = self.save_text(ctx, &output).await?;
+        let millis = (at - ctx.job.task_loop.since).num_milliseconds().max(0);
+        let work = PhaseWork {
+            output: Some(output),
+            usage,
+            took_ms: u64::try_from(millis).unwrap_or_default(),
+            commit: None,
+        };
+        let event = match kind {
+            PhaseEndKind::Signal(signal, source) => {
+                PipelineEvent::PhaseEnded { phase, signal, source, work }
+            }
+            PhaseEndKind::Crashed(error) => PipelineEvent::PhaseCrashed { phase, error, work },
+            PhaseEndKind::TimedOut | PhaseEndKind::NotBefore(_) => {
+                PipelineEvent::PhaseTimedOut { phase, work }
+            }
+            PhaseEndKind::Split(split) => {
+                let text = serde_json::to_string_pretty(&split).unwrap_or_default();
+                let graph: TaskGraph = split.graph(self.save_text(ctx, &text).await?);
+                PipelineEvent::SplitProposed { phase, graph, work }
+            }
+        };
+        Ok(PhaseResult::Ended { at, event: Box::new(event) })
+    }
+
+    async fn save_text(&self, ctx: &PhaseContext, text: &str) -> Result<Reference, Error> {
+        retry_until_stopped(&ctx.job.stop, || self.services.store.save_text(text)).await
+    }
+
+    async fn worktree(&self, ctx: &PhaseContext) -> Result<Worktree, Error> {
+        self.services.repositories.worktree(&ctx.job, &ctx.project).await
+    }
+
+    /// Loads everything that is known about a phase.
+    async fn context(
+        &self,
+        request: PhaseRequest,
+        attempt: u32,
+        stop: CancellationToken,
+    ) -> Result<PhaseContext, Error> {
+        let rules = Arc::new(self.services.store.rules(request.policy).await?);
+        let run = &request.run;
+        let phase = run.request.phase(request.phase).cloned().unwrap_or_default();
+        let task = Task {
+            id: request.pipeline.as_task(),
+            project: request.project,
+            title: format!("{}: {}", run.request.story_id, phase.title()),
+            description: format!(
+                "Phase {} ({}) of story {} in {}.",
+                request.phase,
+                phase.title(),
+                run.request.story_id,
+                run.request.feature_dir
+            ),
+            r#type: TaskType::Feature,
+            priority: Priority::Medium,
+            acceptance_criteria: Vec::new(),
+            labels: Vec::new(),
+            depends_on: Vec::new(),
+            suggested_agent: None,
+            issue_url: None,
+            issue_number: None,
+            metadata: BTreeMap::new(),
+        };
+        let received = TaskReceived {
+            task: task.id,
+            project: task.project,
+            priority: task.priority,
+            at: now(),
+            by: Actor::Person(request.started_by.clone()),
+            submitted_plan: None,
+            edition: Edition::NEWEST,
+        };
+        let task_loop = begin(&received, &rules).next;
+        let announce: AnnounceStart = Arc::new(|_| Box::pin(async { Ok(()) }));
+        let job = JobContext {
+            request: JobRequest {
+                job_number: request.job_number,
+                // The job itself is never run; the phase is.
+                job: Job::Prepare,
+                earlier_attempts: 0,
+                pending: PendingSteps {
+                    task: task.id,
+                    project: task.project,
+                    policy: request.policy,
+                    submission: None,
+                    steps: Vec::new(),
+                },
+            },
+            attempt,
+            stop,
+            callbacks: announce.into(),
+            rules,
+            task_loop,
+            task,
+            fault_injection: self.services.config.fault_injection.clone(),
+        };
+        let project = self.services.repositories.project(&job).await?;
+        let base = request.base;
+        let mut ctx = PhaseContext { request, job, project };
+        if let Some(base) = base {
+            set_base(&mut ctx, base);
+        }
+        Ok(ctx)
+    }
+}
+
+/// Pins the base commit, and makes the job look for work of other hosts.
+fn set_base(ctx: &mut PhaseContext, base: CommitId) {
+    ctx.request.base = Some(base);
+    ctx.job.task_loop.pin = Some(Pin { base, policy: ctx.request.policy, prompts: None });
+    ctx.job.task_loop.has_work = true;
+}
+
+/// Returns the work of a phase's event.
+fn work(event: &mut PipelineEvent) -> Option<&mut PhaseWork> {
+    match event {
+        PipelineEvent::PhaseEnded { work, .. }
+        | PipelineEvent::PhaseCrashed { work, .. }
+        | PipelineEvent::PhaseTimedOut { work, .. }
+        | PipelineEvent::SplitProposed { work, .. } => Some(work),
+        _ => None,
+    }
+}
+
+/// Saves a checkpoint. A failed push is logged and retried with the next checkpoint.
+async fn save_checkpoint(worktree: &Worktree) -> Result<(), Error> {
+    let saved = worktree.checkpoint().await?;
+    if let Some(reason) = saved.push_error {
+        tracing::warn!(pipeline = %worktree.task(), reason, "failed to push checkpoint; work is on this worker only");
+    }
+    Ok(())
+}
+
+/// Returns a problem with the files that the phase needs or must write.
+async fn missing_file(ctx: &PhaseContext, worktree: &Worktree, inputs: bool) -> Option<String> {
+    let phase = ctx.phase();
+    let (names, what) = if inputs { (&phase.inputs, "input") } else { (&phase.outputs, "output") };
+    for name in names.iter().map(|name| ctx.expand(name)) {
+        let path = worktree.path().join(&name);
+        let is_inside = !name.starts_with('/') && !name.split('/').any(|part| part == "..");
+        if !is_inside || !tokio::fs::try_exists(&path).await.unwrap_or_default() {
+            return Some(format!("{what} `{name}` is missing"));
+        }
+    }
+    None
+}
+
+/// Turns a success without the promised files into a failure.
+async fn check_outputs(ctx: &PhaseContext, worktree: &Worktree, end: PhaseEnd) -> PhaseEnd {
+    if !matches!(end.kind, PhaseEndKind::Signal(PhaseSignal::Success, _)) {
+        return end;
+    }
+    match missing_file(ctx, worktree, false).await {
+        Some(reason) => {
+            let signal = PhaseSignal::Failed(reason);
+            PhaseEnd { kind: PhaseEndKind::Signal(signal, SignalSource::Structured), ..end }
+        }
+        None => end,
+    }
+}
