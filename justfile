@@ -61,7 +61,7 @@ spell:
 # Check bans, licences and sources of what we depend on.
 [private]
 deny:
-    cargo deny --locked check bans licenses sources
+    cargo deny --locked check --hide-inclusion-graph bans licenses sources
 
 # Look for dependencies that nothing uses.
 [private]

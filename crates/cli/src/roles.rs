@@ -349,7 +349,9 @@ pub(crate) fn block_on<T>(role: impl Future<Output = Result<T>>) -> Result<T> {
         .with_ansi(std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none())
         .with_target(false)
         .try_init();
-    tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(role)
+    // Sessions of agents are polled deep in the stack, in development builds most of all.
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    runtime.enable_all().thread_stack_size(8 * 1024 * 1024).build()?.block_on(role)
 }
 
 fn today() -> chrono::NaiveDate {

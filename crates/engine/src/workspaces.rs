@@ -324,14 +324,19 @@ pub(crate) async fn list_dirs(path: &Path) -> Result<Vec<(PathBuf, String)>, Err
 
 /// Returns the disk usage of a directory. Files that disappear meanwhile count as zero.
 async fn disk_usage(path: PathBuf) -> u64 {
-    fn walk(path: &Path) -> u64 {
-        let Ok(metadata) = std::fs::symlink_metadata(path) else { return 0 };
-        let mut bytes = metadata.blocks() * 512;
-        if metadata.is_dir() {
-            let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
-            bytes += entries.map(|entry| walk(&entry.path())).sum::<u64>();
+    // Without recursion: an agent decides how deep its directories are.
+    let walk = move || {
+        let mut bytes = 0;
+        let mut pending = vec![path];
+        while let Some(path) = pending.pop() {
+            let Ok(metadata) = std::fs::symlink_metadata(&path) else { continue };
+            bytes += metadata.blocks() * 512;
+            if metadata.is_dir() {
+                let entries = std::fs::read_dir(&path).into_iter().flatten().flatten();
+                pending.extend(entries.map(|entry| entry.path()));
+            }
         }
         bytes
-    }
-    tokio::task::spawn_blocking(move || walk(&path)).await.unwrap_or_default()
+    };
+    tokio::task::spawn_blocking(walk).await.unwrap_or_default()
 }

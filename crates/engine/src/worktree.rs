@@ -544,14 +544,16 @@ pub(crate) async fn remove_path(path: &Path) -> Result<(), Error> {
 
 /// Gives us access to a directory and everything below. Links are not followed.
 fn make_accessible(folder: &Path) {
-    let is_folder = folder.symlink_metadata().is_ok_and(|metadata| metadata.is_dir());
-    if !is_folder {
-        return;
-    }
-    // If it fails, the directory cannot be listed, and stays.
-    let _ = std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o700));
-    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
-        make_accessible(&entry.path());
+    // Without recursion: an agent decides how deep its directories are.
+    let mut pending = vec![folder.to_owned()];
+    while let Some(path) = pending.pop() {
+        if !path.symlink_metadata().is_ok_and(|metadata| metadata.is_dir()) {
+            continue;
+        }
+        // If it fails, the directory cannot be listed, and stays.
+        let _ = std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o700));
+        let entries = std::fs::read_dir(&path).into_iter().flatten().flatten();
+        pending.extend(entries.map(|entry| entry.path()));
     }
 }
 

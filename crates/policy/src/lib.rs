@@ -21,6 +21,9 @@ use tamma_core::rules::{AccessKind, AgentPermissions, AgentRole, PermissionRule}
 
 pub use listing::EffectivePermission;
 
+/// Stack that an evaluation gets.
+const STACK_BYTES: usize = 1024 * 1024;
+
 /// Default permissions of agents, as Cedar policies.
 pub const DEFAULTS: &str = include_str!("defaults.cedar");
 
@@ -177,8 +180,10 @@ impl RolePolicy {
             Ok(cedar_request) => cedar_request,
             Err(error) => return denied(error.to_string()),
         };
-        let response =
-            Authorizer::new().is_authorized(&cedar_request, &self.policies, &Entities::empty());
+        // Cedar fails if little stack is left, and an agent's session is polled deep in the stack.
+        let response = stacker::maybe_grow(STACK_BYTES, STACK_BYTES, || {
+            Authorizer::new().is_authorized(&cedar_request, &self.policies, &Entities::empty())
+        });
         // Cedar skips policies that fail to evaluate. Deny, so that an error never grants access.
         if let Some(error) = response.diagnostics().errors().next() {
             return denied(format!("failed to evaluate a permission rule: {error}"));

@@ -389,7 +389,7 @@ pub(crate) fn describe(report: &RunReport, updates: &UpdateLog) -> String {
         .into_iter()
         .filter_map(|update| match update {
             AgentUpdate::PermissionDecided(ask, ruling) => {
-                Some(format!("{}: {:?}", ask.title, ruling.effect))
+                Some(format!("{}: {:?} ({})", ask.title, ruling.effect, ruling.reason))
             }
             AgentUpdate::SubmissionRejected(flaws) => {
                 Some(format!("submission rejected: {}", flaws.join("; ")))
