@@ -1,7 +1,7 @@
 //! Complexity of a plan: a score from 0 to 14, the sum of named factors.
 //!
 //! The score selects the tier of the first run, and its level is a factor of the risk. A planner
-//! grades most factors; the ones that it leaves out are estimated ([`estimate()`]), because an
+//! grades most factors; the ones that it leaves out are estimated (`estimate_signals`), because an
 //! unknown factor is not zero.
 
 use schemars::JsonSchema;

@@ -81,8 +81,10 @@ pub enum PipelineRefusal {
         /// Last phase of the range.
         to: u8,
     },
-    /// Gate for a phase outside the range.
-    #[error("gate for phase {0} is outside the range; extend the range or remove the gate")]
+    /// Approval gate for a phase outside the range.
+    #[error(
+        "approval gate for phase {0} is outside the range; extend the range or remove the gate"
+    )]
     GateOutsideRange(u8),
     /// Feature directory that is not a folder below the root of the repository.
     #[error(
@@ -181,7 +183,7 @@ impl PhaseRecord {
 pub enum PipelineState {
     /// Not started.
     Ready,
-    /// Waiting for a person's decision at a phase's gate.
+    /// Waiting for a person's decision at a phase's approval gate.
     AtGate(u8),
     /// Running a phase.
     Running(u8),
@@ -412,7 +414,7 @@ impl fmt::Display for DescribedState<'_> {
         let id = |number: &u8| self.0.request.id(*number);
         match &self.0.state {
             PipelineState::Ready => write!(f, "ready"),
-            PipelineState::AtGate(phase) => write!(f, "at the gate of {}", id(phase)),
+            PipelineState::AtGate(phase) => write!(f, "waiting for approval of {}", id(phase)),
             PipelineState::Running(phase) => write!(f, "running {}", id(phase)),
             PipelineState::AtSplit(phase) => {
                 write!(f, "waiting for approval of the tasks of {}", id(phase))

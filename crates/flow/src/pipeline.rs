@@ -2,7 +2,7 @@
 //!
 //! It turns finished phases, ended tasks and actions of people into events, applies them to the
 //! pure pipeline, and carries out its commands. Tasks of a story are child workflows, so their ends
-//! arrive as events and nothing polls. A wait holds no timer: history and database stay as they are.
+//! arrive as events, without polling. A wait needs no timer, so neither history nor database grows.
 #![expect(missing_docs, reason = "the macro generates undocumented constants")]
 
 mod activities;
@@ -87,7 +87,7 @@ pub struct PipelineActionRequest {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PipelineAction {
-    /// Answer at a gate.
+    /// Answer at an approval gate.
     Answer(GateAnswer),
     /// Cancel the run.
     Cancel,

@@ -407,8 +407,8 @@ impl TaskWorkflow {
         }
     }
 
-    /// Replaces the rules of the task. What they allowed is void: the plan is checked and approved
-    /// again.
+    /// Replaces the rules of the task. Approvals under the old rules are void: the plan is checked and
+    /// approved again.
     #[update(name = "rules_changed")]
     pub async fn change_rules(
         ctx: &mut WorkflowContext<Self>,

@@ -45,7 +45,6 @@ pub(crate) struct WebState {
     app: App,
     /// Board updates, computed once for all browsers.
     board_feed: live::lists::BoardFeed,
-    /// Chat messages of this process.
     /// Cancelled on shutdown, to end the live streams.
     stop: CancellationToken,
 }

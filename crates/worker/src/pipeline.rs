@@ -233,7 +233,7 @@ impl PipelineActivities {
         let files = StoryFiles::at(&worktree, &ctx.request)?;
         files.write_state(&ctx.request.run).await?;
         files.write_token_log(&ctx.request.run).await?;
-        let message = format!("{}: {}", ctx.pipeline_request().story_id, "pipeline state");
+        let message = format!("{}: pipeline state", ctx.pipeline_request().story_id);
         let commit = worktree.commit_all(ctx.request.job_number, &message, &author()).await?;
         ctx.job.fault_point("committed")?;
         let task = ctx.request.pipeline.as_task();

@@ -27,7 +27,7 @@ const COMMAND_FILE: &str = ".claude/commands/scrum-master.md";
 pub(super) enum Command {
     /// Run a story's pipeline
     ///
-    /// Takes the story through its phases in order, each with an agent of its own. The files of the
+    /// Takes the story through its phases in order, each with its own agent. The files of the
     /// run are in `_workflow` beside the story, on the story's branch. Nothing is retried: fix the
     /// problem on that branch, then continue with --from or `tamma pipeline resume`.
     Run(RunArgs),
@@ -125,7 +125,7 @@ pub(super) struct WatchArgs {
     target: ClientArgs,
 }
 
-/// Answer at a gate.
+/// Answer at an approval gate.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum GateAnswerArg {
     /// Run the phase, or start its tasks

@@ -38,7 +38,7 @@ impl PhaseWork {
     }
 }
 
-/// Person's answer at a gate.
+/// Person's answer at an approval gate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Display)]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
@@ -62,7 +62,7 @@ pub enum PipelineEvent {
         /// Error message.
         error: String,
     },
-    /// Person answered at a gate, or about the tasks of a phase.
+    /// Person answered at an approval gate, or about the tasks of a phase.
     GateAnswered {
         /// Answer.
         answer: GateAnswer,

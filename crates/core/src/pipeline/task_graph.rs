@@ -45,7 +45,7 @@ fn default_type() -> TaskType {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TaskSplit {
-    /// Tasks, each a change of its own that can be reviewed.
+    /// Tasks, each a separate change that can be reviewed.
     pub tasks: Vec<StoryTask>,
 }
 
@@ -171,7 +171,7 @@ impl TaskGraph {
         self.nodes.iter().find(|node| node.key == key).map(|node| node.status)
     }
 
-    /// Returns the keys of the tasks that can start now, at most so many that `parallel` run.
+    /// Returns the keys of the tasks that can start now, so that at most `parallel` tasks run.
     pub fn ready(&self, parallel: Option<u16>) -> Vec<String> {
         let running = self.nodes.iter().filter(|node| node.status == NodeStatus::Running).count();
         let limit = parallel.map_or(usize::MAX, usize::from).saturating_sub(running);

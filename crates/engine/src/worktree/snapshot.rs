@@ -44,7 +44,7 @@ struct ListedFile {
 struct SnapshotFiles {
     /// Files, links, and folders that were files or are submodules.
     present: Vec<Vec<u8>>,
-    /// Tracked files that no longer exist, or are no files.
+    /// Tracked files that no longer exist, or are no longer files.
     gone: Vec<Vec<u8>>,
     /// Tracked files above [`MAX_FILE_BYTES`], with their sizes.
     large_tracked: Vec<(Vec<u8>, u64)>,

@@ -114,7 +114,7 @@ impl App {
         let state = SavedChat { conversation: conversation.save(), last_task };
         record.state = to_value(&state)?;
         record.messages = append_messages(&record.messages, &[own, theirs])?;
-        // A later message has been handled meanwhile if this fails; its state counts.
+        // If this fails, a later message has been handled in the meantime, and its state counts.
         self.store.save_conversation(&record).await.map_err(Error::from)?;
         reply
     }

@@ -34,7 +34,7 @@ impl App {
             let task_loop = stored.task_loop.map_err(tamma_store::Error::from)?;
             let action = Action::Rate { stars, reason: reason.clone() };
             self.authorize(&by, Permission::from(&action), task_loop.project).await?;
-            // They only affect the open tasks of a list.
+            // The step of a closed task does not depend on them.
             let rules = self.task_rules(&task_loop).await.unwrap_or_default();
             let event = TaskEvent {
                 format: FormatVersion,

@@ -121,7 +121,7 @@ pub(super) async fn submit_action(
 ) -> PageResult {
     let submitted = async {
         let action: PipelineAction = fields.text("action").parse().map_err(|_| {
-            Error::invalid("Unknown action.", "Use the buttons on the page of the story.")
+            Error::invalid("Unknown action.", "Use the buttons on the story's page.")
         })?;
         let by = session.acting_person()?;
         state.app.act_on_pipeline(PipelineId(id), &by, action).await?;

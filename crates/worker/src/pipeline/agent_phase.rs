@@ -150,7 +150,7 @@ fn slot(phase: &PhaseDefinition) -> AgentSlot {
         agent: phase.agent.clone(),
         model: phase.model.clone(),
     };
-    // A home of its own, so that phases do not instruct each other through it.
+    // A separate home, so that phases do not instruct each other through it.
     let home = Some(format!("phase-{}", phase.id));
     AgentSlot { member, home }
 }

@@ -132,7 +132,7 @@ impl StoryFiles {
         for folder in folder.ancestors().take_while(|it| it.starts_with(&self.root)) {
             if fs::symlink_metadata(folder).await.is_ok_and(|it| it.is_symlink()) {
                 let folder = folder.display();
-                return Err(Error::Internal(format!("`{folder}` is a link; remove it")));
+                return Err(Error::Internal(format!("`{folder}` is a symbolic link; remove it")));
             }
         }
         fs::create_dir_all(&folder).await.map_err(|error| file_error(&folder, &error))?;

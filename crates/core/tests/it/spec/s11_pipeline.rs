@@ -359,7 +359,7 @@ fn crashed(phase: u8) -> PipelineEvent {
 #[case(started(), PipelineEvent::Start, "`start`", "running pm_generate")]
 #[case(started(), success(2), "`phase_ended`", "running pm_generate")]
 #[case(started(), crashed(2), "`phase_crashed`", "running pm_generate")]
-#[case(at_gate(), success(1), "`phase_ended`", "at the gate of pm_generate")]
+#[case(at_gate(), success(1), "`phase_ended`", "waiting for approval of pm_generate")]
 #[case(after(started(), [crashed(1)]).0, PipelineEvent::Start, "`start`", "stopped at pm_generate")]
 #[case(
     after(run(6, 6, &[]), [PipelineEvent::Start, success(6)]).0,
@@ -571,7 +571,7 @@ fn the_report_is_yaml_for_programs() {
 fn the_report_of_an_unfinished_run_has_its_state() {
     let report = PipelineReport::new(&at_gate());
     assert_eq!(report.verdict, PipelineVerdict::Blocked);
-    assert_eq!(report.reason.as_deref(), Some("the run is at the gate of pm_generate"));
+    assert_eq!(report.reason.as_deref(), Some("the run is waiting for approval of pm_generate"));
     assert_eq!(report.continue_from, None);
 }
 

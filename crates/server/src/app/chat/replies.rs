@@ -295,7 +295,7 @@ impl App {
                     "Commit {commit} changes {count} ({added} lines added, {removed} removed) and \
                      {passed} review.{}",
                     if change.is_truncated {
-                        " It is too large, so its end is not counted."
+                        " The patch is truncated, so these counts are too low."
                     } else {
                         ""
                     }
