@@ -426,11 +426,15 @@ impl fmt::Display for DescribedState<'_> {
     }
 }
 
+/// Characters that a feature directory cannot have. Command lines of phases can contain it, so no
+/// shell may read a part of it as a command.
+const FORBIDDEN_IN_FOLDERS: &str = "\\:*?`$;&|<>()'\"!#";
+
 /// Returns whether a text names a folder below the root of a repository.
 fn is_folder(text: &str) -> bool {
     let is_name = |part: &str| {
         !matches!(part, "" | "." | ".." | ".git")
-            && !part.contains(|c: char| c.is_control() || matches!(c, '\\' | ':' | '*' | '?' | '`'))
+            && !part.contains(|c: char| c.is_control() || FORBIDDEN_IN_FOLDERS.contains(c))
     };
     text.len() <= MAX_FEATURE_DIR && text.split('/').all(is_name)
 }

@@ -153,8 +153,9 @@ impl PipelineActivities {
         };
         set_base(&mut ctx, base);
         let worktree = self.worktree(&ctx).await?;
-        if attempt == 1 && ctx.request.run.last_job_number > 0 {
-            // A person may have fixed the problem on the story's branch.
+        if ctx.request.run.last_job_number > 0 {
+            // A person may have fixed the problem on the story's branch. Another attempt looks again,
+            // because the first one may have failed before it found the commits.
             save_checkpoint(&worktree).await?;
             if let Some(commit) = worktree.adopt_delivered().await? {
                 tracing::info!(pipeline = %ctx.request.pipeline, %commit, "adopted commits of people");

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tamma_core::ids::{PipelineId, ProjectId};
 use tamma_core::pipeline::{
-    BUILT_IN_PIPELINE, GateAnswer, PipelineRefusal, PipelineRequest, PipelineRun,
+    BUILT_IN_PIPELINE, GateAnswer, PhaseRunner, PipelineRefusal, PipelineRequest, PipelineRun,
 };
 use tamma_core::rules::{Permission, Rules};
 use tamma_core::version::Edition;
@@ -82,6 +82,9 @@ impl App {
             })?,
             None => PipelineRun::new(request).map_err(|refusal| invalid_request(&refusal))?,
         };
+        if leaves_out_approval(&run) {
+            self.authorize(by, Permission::Decide, story.project).await?;
+        }
         // Workers load the rules by their version.
         self.store.save_rules(rules).await?;
         let input = PipelineInput {
@@ -278,6 +281,15 @@ impl App {
         let text = self.store.text(output.ok_or_else(missing)?).await?;
         Ok(PhaseOutput { phase, text })
     }
+}
+
+/// Returns `true` if the run starts after an approval phase that nobody has answered.
+fn leaves_out_approval(run: &PipelineRun) -> bool {
+    run.request.definition.numbered().any(|(number, phase)| {
+        number < run.request.from
+            && phase.runner == PhaseRunner::Approval
+            && !run.records.contains_key(&number)
+    })
 }
 
 fn invalid_request(refusal: &PipelineRefusal) -> Error {

@@ -159,6 +159,8 @@ fn a_gate_outside_the_range_is_refused(#[case] gate: u8) {
 #[case("plans/../../etc", "A")]
 #[case("plans//a", "A")]
 #[case(".git/hooks", "A")]
+#[case("plans/$(reboot)", "A")]
+#[case("plans; reboot", "A")]
 #[case("plans", "")]
 #[case("plans", "../A")]
 #[case("plans", ".A")]

@@ -321,7 +321,8 @@ async fn inbox_update(subscriber: &mut ListSubscriber, event: LiveEvent) -> Stre
         return Ok(Some(subscriber.event(subscriber.known_until, &parts)));
     };
     let task = match subscriber.app.task_detail(change.task).await {
-        Err(Error::Corrupt { .. }) => return Ok(None),
+        // A damaged task, or a change of a pipeline, which has an ID of the same kind.
+        Err(Error::Corrupt { .. } | Error::NotFound { .. }) => return Ok(None),
         task => task?,
     };
     let waiting = subscriber.app.store.count_waiting(None).await?;
@@ -387,7 +388,9 @@ pub(in crate::web) async fn pipeline_stream(
     Path(id): Path<Uuid>,
     headers: HeaderMap,
 ) -> Result<Response, PageError> {
-    let subscriber = ListSubscriber::new(&state, &session, &headers, None).await?;
+    let mut subscriber = ListSubscriber::new(&state, &session, &headers, None).await?;
+    // Missed changes of pipelines are not listed, so every new stream starts with the whole story.
+    subscriber.needs_reload = true;
     let parts = stream::unfold((subscriber, None), move |(mut subscriber, mut shown)| async move {
         loop {
             // Every change of a story has its ID; a reload covers all of them.
