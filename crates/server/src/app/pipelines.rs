@@ -1,6 +1,6 @@
 //! Pipelines of stories: start, list, show and act.
 //!
-//! The workflow holds the truth. A story has at most one open run, because its workflow ID is
+//! The workflow is the source of truth. A story has at most one open run, because its workflow ID is
 //! derived from the story.
 
 use std::collections::BTreeMap;
