@@ -17,6 +17,7 @@ mod agent_snapshot;
 mod checkpoint;
 mod patch;
 mod refs;
+mod restore;
 mod snapshot;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -6,6 +6,7 @@
 
 mod agent_phase;
 mod command_phase;
+mod phase_check;
 mod registration;
 mod story_files;
 
@@ -196,6 +197,7 @@ impl PipelineActivities {
         };
         ctx.job.fault_point("agent ended")?;
         let end = check_outputs(&ctx, &worktree, end).await;
+        let end = phase_check::check(&self.services, &ctx, &worktree, &files, end).await?;
         let at = now();
         if let PhaseEndKind::NotBefore(until) = end.kind {
             let seconds = u32::try_from((until - at).num_seconds().max(0)).unwrap_or(u32::MAX);
@@ -232,6 +234,8 @@ impl PipelineActivities {
         let ctx = self.context(request, attempt, stop).await?;
         let worktree = self.worktree(&ctx).await?;
         let files = StoryFiles::at(&worktree, &ctx.request)?;
+        // A cancelled phase leaves its files behind.
+        phase_check::discard_refused(&self.services, &ctx, &worktree, &files).await?;
         files.write_state(&ctx.request.run).await?;
         files.write_token_log(&ctx.request.run).await?;
         let message = format!("{}: pipeline state", ctx.pipeline_request().story_id);
@@ -264,6 +268,7 @@ impl PipelineActivities {
         };
         let job_number = ctx.request.job_number;
         if worktree.commit_for_job(job_number).await?.is_none() {
+            phase_check::discard_refused(&self.services, ctx, worktree, files).await?;
             if let Some(output) = work(&mut event).and_then(|work| work.output.clone()) {
                 let text = self.services.store.text(&output).await?;
                 files.write_output(ctx.request.phase, &text).await?;

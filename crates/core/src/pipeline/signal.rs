@@ -82,6 +82,11 @@ fn one_line(text: &str) -> String {
 }
 
 impl PhaseSignal {
+    /// Returns a failure whose reason fits in one line.
+    pub fn failed(reason: &str) -> Self {
+        Self::Failed(one_line(reason))
+    }
+
     /// Returns the signal as a line; `None` if there was no output.
     pub fn line(&self, phase: &PhaseDefinition) -> Option<String> {
         let name = phase.signal_name();

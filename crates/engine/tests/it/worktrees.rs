@@ -1,7 +1,10 @@
 //! Worktrees: no work is lost or duplicated.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::symlink;
 
 use tamma_core::plan::FileAction;
 use tamma_engine::delivery::{self, PushOutcome, push_task_branch};
@@ -360,6 +363,30 @@ async fn snapshot_of_a_run_moves_nothing() {
     assert_eq!(tree.head().await.unwrap(), base);
     let status = git_in(tree.path(), &["status", "--porcelain"]).await;
     assert!(status.contains("?? src/new.txt"), "the agent's index is untouched: {status}");
+}
+
+#[tokio::test]
+async fn refused_changes_are_restored_and_others_stay() {
+    let fixture = Fixture::create().await;
+    let tree = fixture.worktree().await;
+    let base = fixture.base().await;
+    let at = |path: &str| tree.path().join(path);
+    fs::write(at("README.md"), "refused\n").unwrap();
+    fs::write(at("kept.txt"), "kept\n").unwrap();
+    symlink("/etc", at("outside")).unwrap();
+    // A folder in place of a refused file, and a name that is not UTF-8.
+    fs::remove_file(at("src/old.txt")).unwrap();
+    fs::create_dir(at("src/old.txt")).unwrap();
+    fs::write(at("src/old.txt/x"), "x\n").unwrap();
+    let odd = tree.path().join(OsStr::from_bytes(b"odd\xff"));
+    fs::write(&odd, "odd\n").unwrap();
+    let refused = ["README.md", "outside", "src/old.txt", "odd\u{fffd}"].map(str::to_owned);
+    tree.restore(&refused.into()).await.unwrap();
+    assert_eq!(fs::read_to_string(at("README.md")).unwrap(), "a project\n");
+    assert_eq!(fs::read_to_string(at("src/old.txt")).unwrap(), "old\n");
+    assert!(at("outside").symlink_metadata().is_err() && odd.symlink_metadata().is_err());
+    let changed = tree.diff_stat(base).await.unwrap();
+    assert_eq!(changed, BTreeMap::from([("kept.txt".to_owned(), FileAction::Create)]));
 }
 
 #[tokio::test]

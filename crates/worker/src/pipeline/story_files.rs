@@ -61,6 +61,14 @@ impl StoryFiles {
         self.root.join(&self.story_path).join(WORKFLOW_DIR)
     }
 
+    /// Returns `true` for a file that Tamma replaces before each commit, so that its content is never
+    /// that of an agent.
+    pub(super) fn is_own_file(&self, path: &str) -> bool {
+        let folder = format!("{}/{WORKFLOW_DIR}/", self.story_path);
+        let own = [files::AGENT_CONTEXT_FILE, files::STATE_FILE, files::TOKEN_LOG_FILE];
+        path.strip_prefix(&folder).is_some_and(|name| own.contains(&name))
+    }
+
     /// Reads the records of phases. A damaged `STATE.md` is rebuilt from the outputs.
     pub(super) async fn read_records(
         &self,

@@ -308,3 +308,36 @@ async fn a_story_is_built_and_split_into_tasks_that_run_in_order() {
         })
         .await;
 }
+
+const CARELESS_PIPELINE: &str = "\
+pipelines:
+  careless:
+    phases:
+      - { id: build, runner: command, run: 'ln -s /etc outside; echo -----BEGIN PRIVATE KEY----- > key.txt; echo x >> tamma.yaml; echo kept > kept.txt' }
+";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn refused_files_fail_a_phase_and_are_not_delivered() {
+    let cluster = Cluster::start_with(&Script::default(), CARELESS_PIPELINE).await;
+    let client = cluster.client().await;
+    cluster
+        .with_worker(async {
+            start_pipeline(&cluster, &client, "careless", (1, 1), &[]).await;
+            let (story, run) = until_delivered(&cluster, 1).await;
+            let record = &run.records[&1];
+            assert_eq!(record.status, PhaseStatus::Failed);
+            let reason = record.reason.clone().unwrap();
+            for expected in
+                ["`outside`: change not allowed", "`tamma.yaml`: change not", "a private key"]
+            {
+                assert!(reason.contains(expected), "{reason}");
+            }
+            let branch = story.branch.unwrap();
+            let repository = &cluster.project.repository;
+            let changed = repository.git(&["diff", "--name-only", "main", &branch]).unwrap();
+            let changed: Vec<_> =
+                changed.lines().filter(|path| !path.starts_with(WORKFLOW_DIR)).collect();
+            assert_eq!(changed, ["kept.txt"]);
+        })
+        .await;
+}
