@@ -13,6 +13,7 @@ mod error;
 mod failed_setup;
 mod fault_injection;
 mod gates;
+mod heartbeats;
 mod job_context;
 mod knowledge_context;
 mod live_questions;

@@ -1,8 +1,6 @@
 //! Registration of the pipeline's activities with Temporal.
 
-use std::future::Future;
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures::future::BoxFuture;
 use tamma_core::pipeline::StoryTask;
@@ -14,34 +12,10 @@ use temporalio_common::ActivityDefinition;
 use temporalio_sdk::activities::{
     ActivityContext, ActivityDefinitions, ActivityError, ActivityImplementer, ExecutableActivity,
 };
-use tokio_util::sync::CancellationToken;
 
 use super::PipelineActivities;
 use crate::error::Error;
-
-/// Heartbeat interval of long activities.
-const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(500);
-
-/// Runs an activity with heartbeats, and stops it on cancellation.
-async fn with_heartbeats<T, F: Future<Output = Result<T, Error>> + Send>(
-    ctx: ActivityContext,
-    work: impl FnOnce(u32, CancellationToken) -> F,
-) -> Result<T, ActivityError> {
-    let (attempt, stop) = (ctx.info().attempt, CancellationToken::new());
-    let mut work = Box::pin(work(attempt, stop.clone()));
-    let mut heartbeat = tokio::time::interval(HEARTBEAT_INTERVAL);
-    let mut is_stopping = false;
-    loop {
-        tokio::select! {
-            result = &mut work => return result.map_err(Error::into_activity_error),
-            _ = heartbeat.tick() => ctx.record_heartbeat(attempt).await?,
-            () = ctx.cancelled(), if !is_stopping => {
-                is_stopping = true;
-                stop.cancel();
-            }
-        }
-    }
-}
+use crate::heartbeats::with_heartbeats;
 
 /// Returns the instance that every activity here is registered with.
 fn registered(
