@@ -303,6 +303,13 @@ impl PipelineActivities {
         files: &'a StoryFiles,
     ) -> BoxFuture<'a, Result<PhaseEnd, Error>> {
         Box::pin(async move {
+            let runs_programs = ctx.phase().runner != PhaseRunner::Status;
+            if runs_programs
+                && let Some(reason) =
+                    self.services.repositories.free_disk_space(&ctx.project).await?
+            {
+                return Ok(PhaseEnd::blocked(reason, String::new()));
+            }
             let ended = match ctx.phase().runner {
                 PhaseRunner::Agent => agent_phase::run(&self.services, ctx, worktree).await,
                 PhaseRunner::Tasks => agent_phase::split(&self.services, ctx, worktree).await,

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use tamma_core::escalation::{EscalationAction, EscalationDecision};
+use tamma_core::failure::{FailureKind, JobFailure};
 use tamma_core::run_result::{RunResult, RunStatus};
 use tamma_core::task_loop::{Outcome, RunSpec};
 use tamma_engine::agent::{RunEnd, RunMode};
@@ -50,8 +51,10 @@ pub(super) async fn implement(
         }
         save_checkpoint(&worktree).await?;
     }
-    if let Some(full) = services.repositories.free_disk_space(&project).await? {
-        return Ok(full);
+    if let Some(reason) = services.repositories.free_disk_space(&project).await? {
+        let reason = reason.parse().map_err(|_| Error::Internal("invalid reason".to_owned()))?;
+        let failure = JobFailure { kind: FailureKind::Unavailable, reason };
+        return Ok(JobResult::finished(Outcome::Failed(failure)));
     }
     let implementer = project.rules.implementer(ctx.task.suggested_agent.as_deref(), spec.tier);
     let (agent, _) = agent_for(&project, &implementer)?;
