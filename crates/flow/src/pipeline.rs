@@ -44,6 +44,10 @@ const MAX_ERROR_CHARS: usize = 1000;
 /// phase's own limit.
 const PHASE_LIMIT: Duration = Duration::from_hours(24 * 8);
 
+/// Attempts to deliver the branch of a run that has ended. Then the run ends without it, so that the
+/// story can continue.
+const MAX_DELIVERY_ATTEMPTS: u32 = 20;
+
 /// Input of a pipeline's workflow.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PipelineInput {
@@ -122,6 +126,8 @@ pub struct PipelineWorkflow {
     revision: u64,
     prepared: Option<PreparedStory>,
     delivered: Option<DeliveredStory>,
+    /// The run has ended, and its branch is not delivered yet.
+    is_delivering: bool,
     /// Received actions with their message numbers, in order of arrival.
     inbox: VecDeque<(u64, PipelineActionRequest)>,
     message_count: u64,
@@ -133,7 +139,7 @@ pub struct PipelineWorkflow {
 
 /// Futures that the workflow waits for, besides messages.
 struct PhaseInFlight {
-    /// Running phase. It yields the event of its end, or `None` if it was stopped.
+    /// Preparation, or running phase. It yields the event of its end, or `None` if it was stopped.
     phase: BoxedFuture<Option<TimedEvent>>,
     /// Stops the running phase.
     stop: WorkflowCancellationToken,
@@ -151,6 +157,7 @@ impl PipelineWorkflow {
             revision: 0,
             prepared: None,
             delivered: None,
+            is_delivering: false,
             inbox: VecDeque::new(),
             message_count: 0,
             responses: BTreeMap::new(),
@@ -162,22 +169,10 @@ impl PipelineWorkflow {
     #[run(name = "pipeline")]
     pub async fn run(ctx: &mut WorkflowContext<Self>) -> WorkflowResult<PipelineRun> {
         save(ctx).await;
-        let first = match prepare(ctx).await {
-            Ok(prepared) => {
-                ctx.state_mut(|it| {
-                    it.run.adopt_records(&prepared.records);
-                    it.prepared = Some(prepared);
-                });
-                PipelineEvent::Start
-            }
-            Err(error) => PipelineEvent::NotPrepared { error },
-        };
-        let at = now(ctx);
-        // A run that has not started accepts both events.
-        let _ = ctx.state_mut(|it| it.apply(at, first));
+        let stop = WorkflowCancellationToken::new();
         let mut in_flight = PhaseInFlight {
-            phase: Fuse::terminated(),
-            stop: WorkflowCancellationToken::new(),
+            phase: prepare(ctx.clone(), stop.clone()),
+            stop,
             children: TaskChildren::default(),
         };
         let mut requester = None;
@@ -228,6 +223,9 @@ impl PipelineWorkflow {
         _ctx: &WorkflowContextView,
         request: &PipelineActionRequest,
     ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+        if self.is_delivering && request.action == PipelineAction::Cancel {
+            return Ok(());
+        }
         Ok(step(&self.run, request.at, request.event()).map(drop)?)
     }
 
@@ -257,6 +255,12 @@ impl PipelineWorkflow {
         self.run = next;
         self.pending_commands.extend(commands);
         Ok(())
+    }
+
+    /// Returns the reason why a run that has ended refuses an action.
+    fn refusal(&self, request: &PipelineActionRequest) -> String {
+        let refused = step(&self.run, request.at, request.event()).err();
+        refused.map_or_else(|| "the run is over".to_owned(), |refusal| refusal.to_string())
     }
 
     fn respond(&mut self, number: u64, response: PipelineResponse) {
@@ -327,12 +331,29 @@ async fn run_commands(
     finish
 }
 
-/// Prepares the story: its worktree, its folder and its files.
-async fn prepare(ctx: &WorkflowContext<PipelineWorkflow>) -> Result<PreparedStory, String> {
-    let request = ctx.state(|it| it.phase_request(it.run.request.from, 0));
-    let options = activity_options(ctx, TASK_QUEUE, WorkflowCancellationToken::new());
-    let prepared = ctx.execute_activity(PrepareActivity, request, options).await;
-    prepared.map_err(|error| root_message(&error))
+/// Prepares the story: its worktree, its folder and its files. Returns the first event of the run.
+fn prepare(
+    ctx: WorkflowContext<PipelineWorkflow>,
+    stop: WorkflowCancellationToken,
+) -> BoxedFuture<Option<TimedEvent>> {
+    async move {
+        let request = ctx.state(|it| it.phase_request(it.run.request.from, 0));
+        let options = activity_options(&ctx, TASK_QUEUE, stop);
+        let event = match ctx.execute_activity(PrepareActivity, request, options).await {
+            Ok(prepared) => {
+                ctx.state_mut(|it| {
+                    it.run.adopt_records(&prepared.records);
+                    it.prepared = Some(prepared);
+                });
+                PipelineEvent::Start
+            }
+            Err(ActivityExecutionError::Cancelled(_)) => return None,
+            Err(error) => PipelineEvent::NotPrepared { error: root_message(&error) },
+        };
+        Some((now(&ctx), event))
+    }
+    .boxed_local()
+    .fuse()
 }
 
 /// Runs a phase, and returns the event of its end. A worker that cannot run it yet is asked again.
@@ -388,20 +409,55 @@ async fn finish_run(
     job_number: u32,
 ) {
     if !in_flight.phase.is_terminated() {
+        // A cancelled run may still be preparing.
+        in_flight.stop.cancel_with_reason("the run has ended".to_owned());
         (&mut in_flight.phase).await;
     }
     let phase = ctx.state(|it| it.run.current_phase());
     let request = ctx.state(|it| it.phase_request(phase, job_number));
-    let options = activity_options(ctx, TASK_QUEUE, WorkflowCancellationToken::new());
-    let delivered = match ctx.execute_activity(FinishActivity, request, options).await {
-        Ok(delivered) => delivered,
-        Err(error) => DeliveredStory { error: Some(root_message(&error)), ..Default::default() },
-    };
+    let delivered = deliver(ctx, request).await;
     ctx.state_mut(|it| {
         it.revision += 1;
         it.delivered = Some(delivered);
     });
     save(ctx).await;
+}
+
+/// Writes the story's files and delivers its branch. A person can cancel it.
+async fn deliver(ctx: &WorkflowContext<PipelineWorkflow>, request: PhaseRequest) -> DeliveredStory {
+    let stop = WorkflowCancellationToken::new();
+    let mut options = activity_options(ctx, TASK_QUEUE, stop.clone());
+    if let Some(retries) = &mut options.retry_policy {
+        retries.set_maximum_attempts(MAX_DELIVERY_ATTEMPTS);
+    }
+    ctx.state_mut(|it| it.is_delivering = true);
+    let mut finish = ctx.execute_activity(FinishActivity, request, options).boxed_local().fuse();
+    let mut cancelled_by = None;
+    let delivered = loop {
+        select! {
+            delivered = &mut finish => break delivered,
+            () = wait_for_message(ctx).fuse() => {
+                let message = ctx.state_mut(|it| it.inbox.pop_front());
+                let Some((number, request)) = message else { continue };
+                let response = match request.action {
+                    PipelineAction::Answer(_) => Err(ctx.state(|it| it.refusal(&request))),
+                    PipelineAction::Cancel => {
+                        stop.cancel_with_reason(format!("cancelled by {}", request.by));
+                        cancelled_by = Some(request.by);
+                        Ok(ctx.state(|it| it.run.clone()))
+                    }
+                };
+                ctx.state_mut(|it| it.respond(number, response));
+            }
+        }
+    };
+    ctx.state_mut(|it| it.is_delivering = false);
+    let error = match (delivered, cancelled_by) {
+        (Ok(delivered), _) => return delivered,
+        (Err(_), Some(by)) => format!("cancelled by {by}"),
+        (Err(error), None) => root_message(&error),
+    };
+    DeliveredStory { error: Some(error), ..DeliveredStory::default() }
 }
 
 /// Saves the run, with retries. The database is a projection of the workflow.
@@ -469,9 +525,7 @@ async fn wait_for_responses(
 ) -> Result<(), temporalio_workflow::WorkflowCancellationError> {
     // The run is over, so every open request is refused.
     while let Some((number, request)) = ctx.state_mut(|it| it.inbox.pop_front()) {
-        let refused = ctx.state(|it| step(&it.run, request.at, request.event()).err());
-        let reason = refused.map_or_else(|| "the run is over".to_owned(), |it| it.to_string());
-        ctx.state_mut(|it| it.respond(number, Err(reason)));
+        ctx.state_mut(|it| it.respond(number, Err(it.refusal(&request))));
     }
     let context = ctx.clone();
     ctx.wait_condition_with_options(move |_| context.all_handlers_finished(), uncancellable_wait())

@@ -228,7 +228,8 @@ impl PipelineActivities {
         attempt: u32,
         stop: CancellationToken,
     ) -> Result<DeliveredStory, Error> {
-        if request.base.is_none() {
+        // Cancelled before it was prepared: there is nothing to deliver.
+        if request.base.is_none() || request.story_path.is_none() {
             return Ok(DeliveredStory::default());
         }
         let ctx = self.context(request, attempt, stop).await?;

@@ -297,7 +297,16 @@ fn invalid_request(refusal: &PipelineRefusal) -> Error {
 }
 
 fn already_running(story: &StoryPipeline) -> Error {
-    Error::Refused(format!("the pipeline of {} is already running", story.story_id))
+    let story_id = &story.story_id;
+    let is_over = story.run.as_ref().is_some_and(|run| run.state.is_over());
+    Error::Refused(if is_over {
+        format!(
+            "the last run of {story_id} is still delivering its branch; wait, or run `tamma \
+             pipeline cancel {story_id}`"
+        )
+    } else {
+        format!("the pipeline of {story_id} is already running")
+    })
 }
 
 fn not_started(story: &StoryPipeline) -> Error {

@@ -16,6 +16,7 @@ use temporalio_sdk::activities::{
 use super::PipelineActivities;
 use crate::error::Error;
 use crate::heartbeats::with_heartbeats;
+use crate::retry::until_stopped;
 
 /// Returns the instance that every activity here is registered with.
 fn registered(
@@ -65,8 +66,10 @@ register!(Record RECORD PipelineSnapshot => (), |it, _ctx, snapshot| {
     it.record(snapshot).await.map_err(Error::into_activity_error)
 });
 register!(Prepare PREPARE PhaseRequest => PreparedStory, |it, ctx, request| {
-    with_heartbeats(ctx, |attempt, stop| async move { it.prepare(request, attempt, stop).await })
-        .await
+    with_heartbeats(ctx, |attempt, stop| async move {
+        until_stopped(&stop.clone(), it.prepare(request, attempt, stop)).await
+    })
+    .await
 });
 register!(Phase PHASE PhaseRequest => PhaseResult, |it, ctx, request| {
     with_heartbeats(ctx, |attempt, stop| async move { it.run_phase(request, attempt, stop).await })
@@ -76,8 +79,10 @@ register!(StoryTasks STORY_TASKS StoryTasksRequest => Vec<StoryTask>, |it, _ctx,
     it.story_tasks(request).await.map_err(Error::into_activity_error)
 });
 register!(Finish FINISH PhaseRequest => DeliveredStory, |it, ctx, request| {
-    with_heartbeats(ctx, |attempt, stop| async move { it.finish(request, attempt, stop).await })
-        .await
+    with_heartbeats(ctx, |attempt, stop| async move {
+        until_stopped(&stop.clone(), it.finish(request, attempt, stop)).await
+    })
+    .await
 });
 
 impl ActivityImplementer for PipelineActivities {

@@ -19,7 +19,8 @@ use tamma_store::StoryPipeline;
 use tamma_testkit::agent::{AgentStep, PromptCase, Script};
 use tamma_testkit::sample::sample_script;
 use temporalio_client::{
-    Client, WorkflowExecuteUpdateOptions, WorkflowHandle, WorkflowStartOptions,
+    Client, WorkflowExecuteUpdateOptions, WorkflowGetResultOptions, WorkflowHandle,
+    WorkflowStartOptions,
 };
 use uuid::Uuid;
 
@@ -338,6 +339,38 @@ async fn refused_files_fail_a_phase_and_are_not_delivered() {
             let changed: Vec<_> =
                 changed.lines().filter(|path| !path.starts_with(WORKFLOW_DIR)).collect();
             assert_eq!(changed, ["kept.txt"]);
+        })
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_can_be_cancelled_while_the_repository_is_unreachable() {
+    let (cluster, _) = cluster(successful_script).await;
+    let client = cluster.client().await;
+    let repository = cluster.project.repository.path();
+    let (git, away) = (repository.join(".git"), repository.join(".git-away"));
+    cluster
+        .with_worker(async {
+            std::fs::rename(&git, &away).unwrap();
+            let handle = start(&cluster, &client, (1, 2), &[1]).await;
+            until_run(&cluster, |run| run.state == PipelineState::Ready).await;
+            act(&handle, PipelineAction::Cancel).await.unwrap();
+            let result = handle.get_result(WorkflowGetResultOptions::default()).await.unwrap();
+            assert!(matches!(result.state, PipelineState::Stopped { phase: 1, .. }));
+            std::fs::rename(&away, &git).unwrap();
+            let handle = start(&cluster, &client, (1, 2), &[1]).await;
+            until_run(&cluster, |run| run.state == PipelineState::AtGate(1)).await;
+            std::fs::rename(&git, &away).unwrap();
+            act(&handle, PipelineAction::Answer(GateAnswer::Stop)).await.unwrap();
+            until_run(&cluster, |run| run.state.is_over()).await;
+            act(&handle, PipelineAction::Cancel).await.unwrap();
+            handle.get_result(WorkflowGetResultOptions::default()).await.unwrap();
+            let story = cluster.store.pipeline(pipeline_id()).await.unwrap();
+            assert_eq!(story.delivery_error.as_deref(), Some("cancelled by Bo"));
+            std::fs::rename(&away, &git).unwrap();
+            start(&cluster, &client, (1, 1), &[]).await;
+            let (story, run) = until_delivered(&cluster, 3).await;
+            assert_eq!((run.state, story.delivery_error), (PipelineState::Complete, None));
         })
         .await;
 }
