@@ -14,7 +14,7 @@ use super::permissions::PagePermissions;
 use super::session::{Session, redirect_with_notice};
 use super::{PageError, PageResult, WebState, render};
 use crate::app::{App, Error};
-use crate::dto::{PipelineAction, PipelineView};
+use crate::dto::{PhaseOutput, PipelineAction, PipelineView};
 
 /// Maximum number of listed stories.
 const MAX_STORIES: u32 = 200;
@@ -44,6 +44,16 @@ struct PipelinePage {
     layout: Layout,
     live_href: String,
     story: StoryView,
+}
+
+#[derive(Template)]
+#[template(path = "phase_output.html")]
+struct PhaseOutputPage {
+    layout: Layout,
+    id: PipelineId,
+    story: String,
+    phase: u8,
+    text: String,
 }
 
 /// Story with its phases and tasks, as live updates replace it.
@@ -110,6 +120,23 @@ pub(super) async fn page(
     let story = StoryView::load(&state.app, &layout, &mut permissions, PipelineId(id)).await;
     let story = story.map_err(|error| PageError::new(Layout::for_session(&session), error))?;
     render(&PipelinePage { layout, live_href: format!("/live/pipelines/{id}"), story })
+}
+
+/// Shows the output of a phase.
+pub(super) async fn output(
+    State(state): State<WebState>,
+    session: Session,
+    Path((id, phase)): Path<(Uuid, u8)>,
+) -> PageResult {
+    let layout = Layout::for_page(&state, &session, "pipelines").await?;
+    let id = PipelineId(id);
+    let loaded = async {
+        let PhaseOutput { phase, text } = state.app.phase_output(id, phase).await?;
+        let story = state.app.store.pipeline(id).await?.story_id;
+        Ok::<_, Error>(PhaseOutputPage { layout, id, story, phase, text })
+    };
+    let page = loaded.await;
+    render(&page.map_err(|error| PageError::new(Layout::for_session(&session), error))?)
 }
 
 /// Performs an action, then shows the story again.
@@ -193,7 +220,7 @@ fn phase_cells(view: &PipelineView) -> Vec<PhaseCell> {
         tokens: phase.tokens,
         output_href: phase
             .has_output
-            .then(|| format!("/api/v1/pipelines/{}/phases/{}/output", view.id, phase.number)),
+            .then(|| format!("/pipelines/{}/phases/{}/output", view.id, phase.number)),
     };
     view.phases.iter().map(cell).collect()
 }
