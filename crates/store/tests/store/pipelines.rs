@@ -130,4 +130,12 @@ async fn runs_of_agents_are_stored_under_a_pipeline() {
     };
     assert_eq!(store.begin_run(&run).await.expect("result"), 0);
     assert!(store.begin_run(&NewRun { task: id(7).as_task(), ..run }).await.is_err());
+    let active = async || {
+        let runs = store.active_runs().await.expect("result").into_iter();
+        runs.map(|run| (run.task, run.title, run.is_phase)).collect::<Vec<_>>()
+    };
+    store.save_pipeline(&write(1, 1, at_gate())).await.expect("result");
+    assert_eq!(active().await, [(id(1).as_task(), "A-1".to_owned(), true)]);
+    store.save_pipeline(&write(1, 2, stopped())).await.expect("result");
+    assert_eq!(active().await, [], "the run of an ended pipeline is a leftover");
 }
