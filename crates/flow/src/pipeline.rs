@@ -22,9 +22,9 @@ use tamma_core::time::Timestamp;
 use tamma_core::version::Edition;
 use temporalio_macros::{workflow, workflow_methods};
 use temporalio_workflow::{
-    ActivityCancellationType, ActivityExecutionError, ActivityOptions, LocalActivityOptions,
-    RetryPolicy, TimerOptions, TimerResult, WaitConditionOptions, WorkflowCancellationToken,
-    WorkflowContext, WorkflowContextView, WorkflowResult, select,
+    ActivityCancellationType, ActivityExecutionError, ActivityOptions, ContinueAsNewOptions,
+    LocalActivityOptions, RetryPolicy, TimerOptions, TimerResult, WaitConditionOptions,
+    WorkflowCancellationToken, WorkflowContext, WorkflowContextView, WorkflowResult, select,
 };
 
 pub use self::activities::{
@@ -74,6 +74,26 @@ pub struct PipelineInput {
     /// Base commit of an earlier run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base: Option<CommitId>,
+    /// State of a workflow that continued as new.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub carried: Option<Box<CarriedRun>>,
+}
+
+/// State that a workflow carries over when it continues as new, besides the run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CarriedRun {
+    revision: u64,
+    prepared: Option<PreparedStory>,
+    retry: PhaseRetry,
+}
+
+/// Phase that a worker cannot run yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+struct PhaseRetry {
+    phase: u8,
+    job_number: u32,
+    /// Delay before it is requested again.
+    seconds: u32,
 }
 
 /// Action that a person requests.
@@ -135,6 +155,8 @@ pub struct PipelineWorkflow {
     responses: BTreeMap<u64, PipelineResponse>,
     /// Commands that have not been carried out yet.
     pending_commands: Vec<PipelineCommand>,
+    /// Phase that the next workflow of the run requests again, because the history is long.
+    retry: Option<PhaseRetry>,
 }
 
 /// Futures that the workflow waits for, besides messages.
@@ -149,32 +171,42 @@ struct PhaseInFlight {
 #[workflow_methods]
 impl PipelineWorkflow {
     #[init]
-    fn new(_ctx: &WorkflowContextView, input: PipelineInput) -> Self {
+    fn new(_ctx: &WorkflowContextView, mut input: PipelineInput) -> Self {
+        let (revision, prepared, retry) = match input.carried.take() {
+            Some(carried) => (carried.revision, carried.prepared, Some(carried.retry)),
+            None => (0, None, None),
+        };
         Self {
             policy: input.rules.version(),
             run: input.run.clone(),
             input,
-            revision: 0,
-            prepared: None,
+            revision,
+            prepared,
             delivered: None,
             is_delivering: false,
             inbox: VecDeque::new(),
             message_count: 0,
             responses: BTreeMap::new(),
             pending_commands: Vec::new(),
+            retry,
         }
     }
 
     /// Runs until the run has ended.
     #[run(name = "pipeline")]
     pub async fn run(ctx: &mut WorkflowContext<Self>) -> WorkflowResult<PipelineRun> {
-        save(ctx).await;
         let stop = WorkflowCancellationToken::new();
-        let mut in_flight = PhaseInFlight {
-            phase: prepare(ctx.clone(), stop.clone()),
-            stop,
-            children: TaskChildren::default(),
+        let phase = match ctx.state_mut(|it| it.retry.take()) {
+            Some(PhaseRetry { phase, job_number, seconds }) => {
+                let request = ctx.state(|it| it.phase_request(phase, job_number));
+                run_phase(ctx.clone(), request, stop.clone(), Some(seconds))
+            }
+            None => {
+                save(ctx).await;
+                prepare(ctx.clone(), stop.clone())
+            }
         };
+        let mut in_flight = PhaseInFlight { phase, stop, children: TaskChildren::default() };
         let mut requester = None;
         loop {
             let finish = run_commands(ctx, &mut in_flight).await;
@@ -188,6 +220,9 @@ impl PipelineWorkflow {
                 }
                 let _ = wait_for_responses(ctx).await;
                 return Ok(ctx.state(|it| it.run.clone()));
+            }
+            if let Some(next) = next_input(ctx).await {
+                ctx.continue_as_new(next, ContinueAsNewOptions::default())?;
             }
             let ended = select! {
                 ended = &mut in_flight.phase => ended,
@@ -284,6 +319,16 @@ impl PipelineWorkflow {
         }
     }
 
+    /// Returns the input for continue-as-new, if a phase waits and no request does.
+    fn next_input(&self) -> Option<PipelineInput> {
+        let retry = self.retry.filter(|_| self.inbox.is_empty())?;
+        let prepared = self.prepared.clone();
+        let prepared = prepared.map(|it| PreparedStory { records: BTreeMap::new(), ..it });
+        let carried = CarriedRun { revision: self.revision, prepared, retry };
+        let (run, carried) = (self.run.clone(), Some(Box::new(carried)));
+        Some(PipelineInput { run, carried, ..self.input.clone() })
+    }
+
     fn phase_request(&self, phase: u8, job_number: u32) -> PhaseRequest {
         PhaseRequest {
             pipeline: self.input.pipeline,
@@ -312,7 +357,7 @@ async fn run_commands(
             PipelineCommand::RunPhase { phase, job_number } => {
                 in_flight.stop = WorkflowCancellationToken::new();
                 let request = ctx.state(|it| it.phase_request(phase, job_number));
-                in_flight.phase = run_phase(ctx.clone(), request, in_flight.stop.clone());
+                in_flight.phase = run_phase(ctx.clone(), request, in_flight.stop.clone(), None);
             }
             PipelineCommand::StopPhase { .. } => {
                 in_flight.stop.cancel_with_reason("cancelled".to_owned());
@@ -356,11 +401,13 @@ fn prepare(
     .fuse()
 }
 
-/// Runs a phase, and returns the event of its end. A worker that cannot run it yet is asked again.
+/// Runs a phase after a delay, and returns the event of its end. A worker that cannot run it yet is
+/// asked again, if necessary by the next workflow of the run.
 fn run_phase(
     ctx: WorkflowContext<PipelineWorkflow>,
     request: PhaseRequest,
     stop: WorkflowCancellationToken,
+    mut delay: Option<u32>,
 ) -> BoxedFuture<Option<TimedEvent>> {
     async move {
         let phase = request.phase;
@@ -373,6 +420,14 @@ fn run_phase(
             | PhaseRunner::Status => TASK_QUEUE,
         };
         loop {
+            if let Some(seconds) = delay {
+                let delay = TimerOptions::builder(Duration::from_secs(u64::from(seconds)))
+                    .cancellation_token(stop.clone())
+                    .build();
+                if ctx.timer(delay).await == TimerResult::Cancelled {
+                    return None;
+                }
+            }
             let options = activity_options(&ctx, queue, stop.clone());
             let seconds = match ctx.execute_activity(PhaseActivity, request.clone(), options).await
             {
@@ -390,12 +445,12 @@ fn run_phase(
                     return Some((now(&ctx), event));
                 }
             };
-            let delay = TimerOptions::builder(Duration::from_secs(u64::from(seconds)))
-                .cancellation_token(stop.clone())
-                .build();
-            if ctx.timer(delay).await == TimerResult::Cancelled {
+            if ctx.state(|it| ctx.history_length() > it.input.tuning.history_events) {
+                let job_number = request.job_number;
+                ctx.state_mut(|it| it.retry = Some(PhaseRetry { phase, job_number, seconds }));
                 return None;
             }
+            delay = Some(seconds);
         }
     }
     .boxed_local()
@@ -530,6 +585,17 @@ async fn wait_for_responses(
     let context = ctx.clone();
     ctx.wait_condition_with_options(move |_| context.all_handlers_finished(), uncancellable_wait())
         .await
+}
+
+/// Returns the input of the next workflow of the run, if this one has a long history and no request
+/// is open. It waits for a phase then, so none of its tasks runs.
+async fn next_input(ctx: &WorkflowContext<PipelineWorkflow>) -> Option<PipelineInput> {
+    ctx.state(|it| it.retry)?;
+    let context = ctx.clone();
+    let is_settled =
+        move |it: &PipelineWorkflow| !it.inbox.is_empty() || context.all_handlers_finished();
+    let _ = ctx.wait_condition_with_options(is_settled, uncancellable_wait()).await;
+    ctx.state(|it| it.next_input())
 }
 
 /// Returns options for a wait that survives cancellation of the workflow. Pipelines are cancelled

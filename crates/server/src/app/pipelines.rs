@@ -98,6 +98,7 @@ impl App {
             edition: Edition::NEWEST,
             run,
             base: story.base,
+            carried: None,
         };
         let write = PipelineWrite {
             pipeline: story.id,

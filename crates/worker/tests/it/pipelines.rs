@@ -14,13 +14,13 @@ use tamma_core::version::Edition;
 use tamma_flow::pipeline::{
     PipelineAction, PipelineActionRequest, PipelineInput, PipelineResponse, PipelineWorkflow,
 };
-use tamma_flow::{TASK_QUEUE, pipeline_workflow_id};
+use tamma_flow::{TASK_QUEUE, WorkflowTuning, pipeline_workflow_id};
 use tamma_store::StoryPipeline;
 use tamma_testkit::agent::{AgentStep, PromptCase, Script};
 use tamma_testkit::sample::sample_script;
 use temporalio_client::{
-    Client, WorkflowExecuteUpdateOptions, WorkflowGetResultOptions, WorkflowHandle,
-    WorkflowStartOptions,
+    Client, WorkflowDescribeOptions, WorkflowExecuteUpdateOptions, WorkflowGetResultOptions,
+    WorkflowHandle, WorkflowStartOptions,
 };
 use uuid::Uuid;
 
@@ -125,6 +125,7 @@ async fn start_pipeline(
         edition: Edition::NEWEST,
         run,
         base: story.base,
+        carried: None,
     };
     let options = WorkflowStartOptions::new(TASK_QUEUE, pipeline_workflow_id(id)).build();
     client.start_workflow(PipelineWorkflow::run, input, options).await.unwrap();
@@ -371,6 +372,31 @@ async fn a_run_can_be_cancelled_while_the_repository_is_unreachable() {
             start(&cluster, &client, (1, 1), &[]).await;
             let (story, run) = until_delivered(&cluster, 3).await;
             assert_eq!((run.state, story.delivery_error), (PipelineState::Complete, None));
+        })
+        .await;
+}
+
+/// Returns the ID of the newest workflow of a run.
+async fn workflow_run(handle: &PipelineHandle) -> String {
+    let described = handle.describe(WorkflowDescribeOptions::default()).await.unwrap();
+    described.raw().workflow_execution_info.clone().unwrap().execution.unwrap().run_id
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_phase_that_waits_for_a_quota_continues_as_new() {
+    let (mut cluster, log) = cluster(successful_script).await;
+    cluster.tuning = WorkflowTuning { history_events: 1, ..cluster.tuning };
+    let client = cluster.client().await;
+    let until = chrono::Utc::now() + chrono::TimeDelta::seconds(2);
+    cluster.store.block_provider("scripted", until).await.unwrap();
+    cluster
+        .with_worker(async {
+            let handle = start(&cluster, &client, (1, 2), &[]).await;
+            let first = workflow_run(&handle).await;
+            let (_, run) = until_delivered(&cluster, 1).await;
+            assert_eq!(run.state, PipelineState::Complete, "{:?}", run.records);
+            assert_ne!(workflow_run(&handle).await, first, "it never continued as new");
+            assert_eq!(commands(&log), ["/pm-story", "/elab-story"]);
         })
         .await;
 }
