@@ -4,6 +4,7 @@ mod activities;
 mod admission;
 mod agent_gates;
 mod answered_questions;
+mod checkpoints;
 mod clock;
 mod config;
 mod embeddings;

@@ -1,8 +1,9 @@
 //! Activities of a story's pipeline.
 //!
 //! Agents run as jobs of a task. For a phase, the pipeline stands in for the task: it has the
-//! worktree, the branch, the runs and the budget that a task would have. The result of a phase is
-//! stored before anything depends on it, so another attempt never runs a finished phase again.
+//! worktree, the branch, the runs and the budget that a task would have. The end of a phase is
+//! written to this machine's disk as soon as it is known, and its result is stored before anything
+//! depends on it. So another attempt never runs a finished phase again.
 
 mod agent_phase;
 mod command_phase;
@@ -13,6 +14,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
+use serde::{Deserialize, Serialize};
 use tamma_core::actor::Actor;
 use tamma_core::approval::Pin;
 use tamma_core::cost::Usage;
@@ -25,6 +27,7 @@ use tamma_core::pipeline::{
 use tamma_core::task::{Priority, Task, TaskType};
 use tamma_core::task_loop::{Job, TaskReceived, Timestamp, begin};
 use tamma_core::version::Edition;
+use tamma_engine::agent::RunEnd;
 use tamma_engine::delivery;
 use tamma_engine::mirror::task_branch;
 use tamma_engine::worktree::Worktree;
@@ -36,13 +39,16 @@ use tamma_store::PipelineWrite;
 use tokio_util::sync::CancellationToken;
 
 use self::story_files::StoryFiles;
+use crate::checkpoints::save_checkpoint;
 use crate::clock::now;
 use crate::error::Error;
 use crate::job_context::{AnnounceStart, JobContext};
 use crate::project_context::ProjectContext;
 use crate::repositories::author;
 use crate::retry::retry_until_stopped;
+use crate::runs::{AgentRun, KeepRun};
 use crate::services::Services;
+use crate::unsaved_results::UnsavedResults;
 
 /// Delay before a phase is requested again if the provider's quota has no known end.
 const MIN_QUOTA_WAIT_SECONDS: u32 = 5;
@@ -51,6 +57,8 @@ const MIN_QUOTA_WAIT_SECONDS: u32 = 5;
 #[derive(Clone)]
 pub struct PipelineActivities {
     services: Services,
+    /// Ends of phases that the store does not have yet.
+    unsaved: UnsavedResults,
 }
 
 /// Phase in progress on this worker.
@@ -62,6 +70,7 @@ pub(crate) struct PhaseContext {
 }
 
 /// End of a phase.
+#[derive(Serialize, Deserialize)]
 pub(crate) struct PhaseEnd {
     pub(crate) kind: PhaseEndKind,
     /// Complete or partial output.
@@ -70,6 +79,8 @@ pub(crate) struct PhaseEnd {
 }
 
 /// Kind of a phase's end.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub(crate) enum PhaseEndKind {
     /// Phase reported a signal.
     Signal(PhaseSignal, SignalSource),
@@ -94,6 +105,23 @@ impl PhaseEnd {
     }
 }
 
+/// End of a phase as this machine keeps it until it is stored.
+#[derive(Serialize, Deserialize)]
+struct FinishedPhase {
+    at: Timestamp,
+    took_ms: u64,
+    end: PhaseEnd,
+}
+
+impl FinishedPhase {
+    /// Returns the end of a phase that ran in this attempt until now.
+    fn now(started: Timestamp, end: PhaseEnd) -> Self {
+        let at = now();
+        let millis = (at - started).num_milliseconds().max(0);
+        Self { at, took_ms: u64::try_from(millis).unwrap_or_default(), end }
+    }
+}
+
 impl PhaseContext {
     /// Returns the definition of the phase.
     pub(crate) fn phase(&self) -> PhaseDefinition {
@@ -114,8 +142,8 @@ impl PhaseContext {
 }
 
 impl PipelineActivities {
-    pub(crate) fn new(services: Services) -> Self {
-        Self { services }
+    pub(crate) fn new(services: Services, unsaved: UnsavedResults) -> Self {
+        Self { services, unsaved }
     }
 
     /// Saves a run idempotently.
@@ -172,6 +200,21 @@ impl PipelineActivities {
         attempt: u32,
         stop: CancellationToken,
     ) -> Result<PhaseResult, Error> {
+        let (key, job_number) = (request.pipeline.as_task(), request.job_number);
+        let result = self.run_or_recover(request, attempt, stop).await;
+        if matches!(result, Err(Error::Stopped)) {
+            // The run was cancelled, so nobody asks for this end again.
+            self.unsaved.clear(key, job_number).await?;
+        }
+        result
+    }
+
+    async fn run_or_recover(
+        &self,
+        request: PhaseRequest,
+        attempt: u32,
+        stop: CancellationToken,
+    ) -> Result<PhaseResult, Error> {
         let (store, key) = (&self.services.store, request.pipeline.as_task());
         let job_number = request.job_number;
         let ctx = self.context(request, attempt, stop).await?;
@@ -180,33 +223,80 @@ impl PipelineActivities {
         self.services.stop_earlier_attempts(&ctx.job).await?;
         let worktree = self.worktree(&ctx).await?;
         let files = StoryFiles::at(&worktree, &ctx.request)?;
-        if attempt > 1
-            && let Some(result) = store.job_result::<PhaseResult>(key, job_number).await?
-        {
-            return self.keep_result(&ctx, &worktree, &files, result).await;
-        }
+        let mut finished = None;
         if attempt > 1 {
+            if let Some(result) = store.job_result::<PhaseResult>(key, job_number).await? {
+                self.unsaved.clear(key, job_number).await?;
+                return self.keep_result(&ctx, &worktree, &files, result).await;
+            }
             save_checkpoint(&worktree).await?;
+            // Its worker ended after the phase, and before the result was stored.
+            finished = self.unsaved.load::<FinishedPhase>(key, job_number).await?;
         }
-        files.write_state(&ctx.request.run).await?;
-        let end = match missing_file(&ctx, &worktree, true).await {
-            Some(reason) => PhaseEnd::blocked(reason, String::new()),
-            None => self.dispatch(&ctx, &worktree, &files).await?,
+        let FinishedPhase { at, took_ms, end } = match finished {
+            Some(finished) => {
+                let (pipeline, phase) = (ctx.request.pipeline, ctx.request.phase);
+                tracing::info!(%pipeline, phase, "recovered the end of a phase");
+                finished
+            }
+            None => self.run_to_end(&ctx, &worktree, &files).await?,
         };
-        ctx.job.fault_point("agent ended")?;
         let end = check_outputs(&ctx, &worktree, end).await;
-        let at = now();
         if let PhaseEndKind::NotBefore(until) = end.kind {
             let seconds = u32::try_from((until - at).num_seconds().max(0)).unwrap_or(u32::MAX);
             return Ok(PhaseResult::RetryAfter { seconds: seconds.max(MIN_QUOTA_WAIT_SECONDS) });
         }
         // Before the result is stored, so that no host can return it without the files.
         save_checkpoint(&worktree).await?;
-        let result = self.to_result(&ctx, end, at).await?;
+        let result = self.to_result(&ctx, end, (at, took_ms)).await?;
         let save = || store.save_job_result(key, job_number, &result);
         retry_until_stopped(&ctx.job.stop, save).await?;
         ctx.job.fault_point("answer kept")?;
+        self.unsaved.clear(key, job_number).await?;
         self.keep_result(&ctx, &worktree, &files, result).await
+    }
+
+    /// Runs a phase, and keeps its end on this machine.
+    async fn run_to_end(
+        &self,
+        ctx: &PhaseContext,
+        worktree: &Worktree,
+        files: &StoryFiles,
+    ) -> Result<FinishedPhase, Error> {
+        files.write_state(&ctx.request.run).await?;
+        let end = match missing_file(ctx, worktree, true).await {
+            Some(reason) => PhaseEnd::blocked(reason, String::new()),
+            None => self.dispatch(ctx, worktree, files).await?,
+        };
+        let finished = FinishedPhase::now(ctx.job.task_loop.since, end);
+        if !matches!(finished.end.kind, PhaseEndKind::NotBefore(_)) {
+            let (key, job_number) = (ctx.request.pipeline.as_task(), ctx.request.job_number);
+            self.unsaved.put(key, job_number, &finished).await?;
+        }
+        ctx.job.fault_point("answer put aside")?;
+        Ok(finished)
+    }
+
+    /// Returns a callback that keeps the end of a phase's agent as soon as it is known. A failed
+    /// write is logged; the end is written again after the run.
+    fn keep_agent_end(&self, ctx: &PhaseContext) -> KeepRun {
+        let (unsaved, phase) = (self.unsaved.clone(), ctx.phase());
+        let (key, job_number) = (ctx.request.pipeline.as_task(), ctx.request.job_number);
+        let started = ctx.job.task_loop.since;
+        Arc::new(move |run: AgentRun| {
+            let is_final = !matches!(run.report.end, RunEnd::Cancelled | RunEnd::Quota { .. });
+            let finished = FinishedPhase::now(started, agent_phase::phase_end(run, &phase));
+            let unsaved = unsaved.clone();
+            Box::pin(async move {
+                if !is_final {
+                    return;
+                }
+                if let Err(error) = unsaved.put(key, job_number, &finished).await {
+                    let error = &error as &dyn std::error::Error;
+                    tracing::warn!(pipeline = %key, error, "failed to keep the end of a phase");
+                }
+            })
+        })
     }
 
     /// Loads tasks of a split.
@@ -298,8 +388,14 @@ impl PipelineActivities {
     ) -> BoxFuture<'a, Result<PhaseEnd, Error>> {
         Box::pin(async move {
             let ended = match ctx.phase().runner {
-                PhaseRunner::Agent => agent_phase::run(&self.services, ctx, worktree).await,
-                PhaseRunner::Tasks => agent_phase::split(&self.services, ctx, worktree).await,
+                PhaseRunner::Agent => {
+                    let keep_end = self.keep_agent_end(ctx);
+                    agent_phase::run(&self.services, ctx, worktree, keep_end).await
+                }
+                PhaseRunner::Tasks => {
+                    let keep_end = self.keep_agent_end(ctx);
+                    agent_phase::split(&self.services, ctx, worktree, keep_end).await
+                }
                 PhaseRunner::Command => command_phase::run(&self.services, ctx, worktree).await,
                 PhaseRunner::Status => {
                     let output = files.set_story_status("done").await?;
@@ -324,7 +420,7 @@ impl PipelineActivities {
         &self,
         ctx: &PhaseContext,
         end: PhaseEnd,
-        at: Timestamp,
+        (at, took_ms): (Timestamp, u64),
     ) -> Result<PhaseResult, Error> {
         let phase = ctx.request.phase;
         let PhaseEnd { kind, mut output, usage } = end;
@@ -337,13 +433,7 @@ impl PipelineActivities {
             output = format!("{text}{gap}{line}\n");
         }
         let output = self.save_text(ctx, &output).await?;
-        let millis = (at - ctx.job.task_loop.since).num_milliseconds().max(0);
-        let work = PhaseWork {
-            output: Some(output),
-            usage,
-            took_ms: u64::try_from(millis).unwrap_or_default(),
-            commit: None,
-        };
+        let work = PhaseWork { output: Some(output), usage, took_ms, commit: None };
         let event = match kind {
             PhaseEndKind::Signal(signal, source) => {
                 PipelineEvent::PhaseEnded { phase, signal, source, work }
@@ -459,15 +549,6 @@ fn work(event: &mut PipelineEvent) -> Option<&mut PhaseWork> {
         | PipelineEvent::SplitProposed { work, .. } => Some(work),
         _ => None,
     }
-}
-
-/// Saves a checkpoint. A failed push is logged and retried with the next checkpoint.
-async fn save_checkpoint(worktree: &Worktree) -> Result<(), Error> {
-    let saved = worktree.checkpoint().await?;
-    if let Some(reason) = saved.push_error {
-        tracing::warn!(pipeline = %worktree.task(), reason, "failed to push checkpoint; work is on this worker only");
-    }
-    Ok(())
 }
 
 /// Returns a problem with the files that the phase needs or must write.

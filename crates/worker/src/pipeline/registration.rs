@@ -17,6 +17,7 @@ use temporalio_sdk::activities::{
 use tokio_util::sync::CancellationToken;
 
 use super::PipelineActivities;
+use crate::activities::lost_attempts::AttemptHeartbeat;
 use crate::error::Error;
 
 /// Heartbeat interval of long activities.
@@ -28,13 +29,26 @@ async fn with_heartbeats<T, F: Future<Output = Result<T, Error>> + Send>(
     work: impl FnOnce(u32, CancellationToken) -> F,
 ) -> Result<T, ActivityError> {
     let (attempt, stop) = (ctx.info().attempt, CancellationToken::new());
+    // Heartbeats of another version are not counted.
+    let previous = ctx.heartbeat_details().deserialize().unwrap_or_default();
+    let heartbeat = AttemptHeartbeat::first(attempt, previous);
+    if let Some(lost) = heartbeat.too_many_lost() {
+        return Err(Error::LostWorkers(lost).into_activity_error());
+    }
+    // Recorded before the work starts, so that its end can be told from that of the worker.
+    ctx.record_heartbeat(heartbeat).await?;
     let mut work = Box::pin(work(attempt, stop.clone()));
-    let mut heartbeat = tokio::time::interval(HEARTBEAT_INTERVAL);
+    let mut interval = tokio::time::interval(HEARTBEAT_INTERVAL);
     let mut is_stopping = false;
     loop {
         tokio::select! {
-            result = &mut work => return result.map_err(Error::into_activity_error),
-            _ = heartbeat.tick() => ctx.record_heartbeat(attempt).await?,
+            result = &mut work => {
+                if result.is_err() {
+                    ctx.record_heartbeat(heartbeat.ended()).await?;
+                }
+                return result.map_err(Error::into_activity_error);
+            }
+            _ = interval.tick() => ctx.record_heartbeat(heartbeat).await?,
             () = ctx.cancelled(), if !is_stopping => {
                 is_stopping = true;
                 stop.cancel();

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
 
 use tamma_core::cost::Tokens;
 use tamma_core::ids::PipelineId;
@@ -18,6 +19,7 @@ use tamma_flow::{TASK_QUEUE, pipeline_workflow_id};
 use tamma_store::StoryPipeline;
 use tamma_testkit::agent::{AgentStep, PromptCase, Script};
 use tamma_testkit::sample::sample_script;
+use tamma_worker::FaultInjection;
 use temporalio_client::{
     Client, WorkflowExecuteUpdateOptions, WorkflowHandle, WorkflowStartOptions,
 };
@@ -237,6 +239,42 @@ async fn a_phase_without_a_signal_stops_the_run_and_a_later_run_continues_there(
             assert_eq!(run.state, PipelineState::Complete);
             assert_eq!(run.records[&1].status, PhaseStatus::Complete);
             assert_eq!(commands(&log), ["/pm-story", "/elab-story", "/elab-story"]);
+        })
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_phase_whose_worker_fails_after_its_agent_never_runs_again() {
+    let (mut cluster, log) = cluster(successful_script).await;
+    // Every step after the end of an agent fails once.
+    let steps = ["agent ended", "answer put aside", "answer kept", "committed", "handed over"];
+    let left = Arc::new(Mutex::new(BTreeSet::from(steps)));
+    let failing = left.clone();
+    cluster.fault_injection =
+        FaultInjection::when(move |step| failing.lock().unwrap().remove(step));
+    let client = cluster.client().await;
+    cluster
+        .with_worker(async {
+            start(&cluster, &client, (1, 6), &[]).await;
+            let (story, run) = until_delivered(&cluster, 1).await;
+            assert_eq!(run.state, PipelineState::Complete, "{:?}", run.records);
+            assert_eq!(*left.lock().unwrap(), BTreeSet::new(), "every step has failed");
+            assert_eq!(
+                commands(&log),
+                [
+                    "/pm-story",
+                    "/elab-story",
+                    "/dev-implement-story",
+                    "/dev-code-review",
+                    "/qa-verify-story"
+                ]
+            );
+            let tokens: Vec<_> = run.records.values().map(|it| it.work.tokens()).collect();
+            assert_eq!(tokens, [100, 100, 100, 100, 100, 0], "the usage is recovered too");
+            let output = delivered_file(&cluster, &story, "PHASE-1-OUTPUT.md");
+            assert_eq!(output, "Some work.\n\nPM COMPLETE");
+            let leftovers = cluster.config().data_dir.join("answers");
+            assert_eq!(std::fs::read_dir(leftovers).unwrap().count(), 0);
         })
         .await;
 }
