@@ -229,8 +229,12 @@ async fn a_phase_without_a_signal_stops_the_run_and_a_later_run_continues_there(
             start(&cluster, &client, (1, 2), &[]).await;
             let (_, run) = until_delivered(&cluster, 1).await;
             let reason = "no clear signal".to_owned();
-            let stopped =
-                PipelineState::Stopped { phase: 2, verdict: PipelineVerdict::Failed, reason };
+            let stopped = PipelineState::Stopped {
+                phase: 2,
+                verdict: PipelineVerdict::Failed,
+                reason,
+                by: None,
+            };
             assert_eq!(run.state, stopped);
             assert_eq!(commands(&log), ["/pm-story", "/elab-story"], "nothing is retried");
             cluster.replace_script(&successful_script(&log.display().to_string()));
