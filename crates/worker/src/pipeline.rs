@@ -9,6 +9,7 @@ mod agent_phase;
 mod command_phase;
 mod registration;
 mod story_files;
+mod story_tasks;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,8 +22,8 @@ use tamma_core::cost::Usage;
 use tamma_core::ids::{CommitId, Reference};
 use tamma_core::pipeline::signal::{PhaseSignal, SignalSource};
 use tamma_core::pipeline::{
-    PhaseDefinition, PhaseRunner, PhaseWork, PipelineEvent, PipelineRequest, StoryTask, TaskGraph,
-    TaskSplit, step,
+    PhaseDefinition, PhaseRunner, PhaseWork, PipelineEvent, PipelineRequest, TaskGraph, TaskSplit,
+    step,
 };
 use tamma_core::task::{Priority, Task, TaskType};
 use tamma_core::task_loop::{Job, TaskReceived, Timestamp, begin};
@@ -33,7 +34,7 @@ use tamma_engine::mirror::task_branch;
 use tamma_engine::worktree::Worktree;
 use tamma_flow::activities::{JobRequest, PendingSteps};
 use tamma_flow::pipeline::{
-    DeliveredStory, PhaseRequest, PhaseResult, PipelineSnapshot, PreparedStory, StoryTasksRequest,
+    DeliveredStory, PhaseRequest, PhaseResult, PipelineSnapshot, PreparedStory,
 };
 use tamma_store::PipelineWrite;
 use tokio_util::sync::CancellationToken;
@@ -188,6 +189,13 @@ impl PipelineActivities {
                 tracing::info!(pipeline = %ctx.request.pipeline, %commit, "adopted commits of people");
             }
         }
+        // Tasks of an earlier split start without another phase before them.
+        if ctx.request.run.graphs.contains_key(&ctx.pipeline_request().from) {
+            let head = worktree.head().await?;
+            if let Some(reason) = publish(&ctx, &worktree, head).await? {
+                return Err(Error::Internal(reason));
+            }
+        }
         let files = StoryFiles::locate(&worktree, ctx.pipeline_request()).await;
         let records = files.read_records(&ctx.request.run).await?;
         Ok(PreparedStory { base, story_path: files.story_path().to_owned(), records })
@@ -299,15 +307,6 @@ impl PipelineActivities {
         })
     }
 
-    /// Loads tasks of a split.
-    pub async fn story_tasks(&self, request: StoryTasksRequest) -> Result<Vec<StoryTask>, Error> {
-        let text = self.services.store.text(&request.split).await?;
-        let split: TaskSplit = serde_json::from_str(&text)
-            .map_err(|error| Error::Internal(format!("cannot read the stored split: {error}")))?;
-        let wanted = |task: &StoryTask| request.keys.contains(&task.key);
-        Ok(split.tasks.into_iter().filter(wanted).collect())
-    }
-
     /// Writes the story's files at the end of a run, and delivers its branch.
     pub async fn finish(
         &self,
@@ -326,17 +325,15 @@ impl PipelineActivities {
         let message = format!("{}: {}", ctx.pipeline_request().story_id, "pipeline state");
         let commit = worktree.commit_all(ctx.request.job_number, &message, &author()).await?;
         ctx.job.fault_point("committed")?;
-        let task = ctx.request.pipeline.as_task();
-        let delivered = delivery::push_task_branch(worktree.mirror(), task, commit).await;
+        let error = publish(&ctx, &worktree, commit).await?;
         ctx.job.fault_point("handed over")?;
-        let branch = Some(task_branch(task));
-        match delivered {
-            Ok(_) => Ok(DeliveredStory { branch, commit: Some(commit), error: None }),
-            Err(error @ (delivery::Error::Conflict { .. } | delivery::Error::Rejected { .. })) => {
-                Ok(DeliveredStory { branch: None, commit: None, error: Some(error.to_string()) })
+        Ok(match error {
+            Some(_) => DeliveredStory { branch: None, commit: None, error },
+            None => {
+                let branch = Some(task_branch(ctx.request.pipeline.as_task()));
+                DeliveredStory { branch, commit: Some(commit), error: None }
             }
-            Err(error) => Err(error.into()),
-        }
+        })
     }
 
     /// Writes and commits the files of a finished phase, and completes its result.
@@ -367,6 +364,15 @@ impl PipelineActivities {
         let message = format!("{}: {}", ctx.pipeline_request().story_id, phase.title());
         let commit = worktree.commit_all(job_number, &message, &author()).await?;
         ctx.job.fault_point("committed")?;
+        if let PipelineEvent::SplitProposed { phase, work, .. } = &*event
+            && let Some(reason) = publish(ctx, worktree, commit).await?
+        {
+            // The tasks could not start from the story's branch.
+            let (phase, work) = (*phase, work.clone());
+            let signal = PhaseSignal::Blocked(reason);
+            let source = SignalSource::Structured;
+            *event = PipelineEvent::PhaseEnded { phase, signal, source, work };
+        }
         if let Some(work) = work(&mut event) {
             work.commit = Some(commit);
             if let Some(usage) = work.usage {
@@ -538,6 +544,22 @@ fn set_base(ctx: &mut PhaseContext, base: CommitId) {
     ctx.request.base = Some(base);
     ctx.job.task_loop.pin = Some(Pin { base, policy: ctx.request.policy, prompts: None });
     ctx.job.task_loop.has_work = true;
+}
+
+/// Pushes the story's branch. Returns the reason if the project's repository refuses it.
+async fn publish(
+    ctx: &PhaseContext,
+    worktree: &Worktree,
+    commit: CommitId,
+) -> Result<Option<String>, Error> {
+    let story = ctx.request.pipeline.as_task();
+    match delivery::push_task_branch(worktree.mirror(), story, commit).await {
+        Ok(_) => Ok(None),
+        Err(error @ (delivery::Error::Conflict { .. } | delivery::Error::Rejected { .. })) => {
+            Ok(Some(error.to_string()))
+        }
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Returns the work of a phase's event.
