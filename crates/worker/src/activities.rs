@@ -10,7 +10,6 @@ mod council;
 mod deliver;
 mod implement;
 mod learn;
-pub(crate) mod lost_attempts;
 mod plan;
 mod prepare;
 mod registration;

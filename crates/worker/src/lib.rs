@@ -16,6 +16,7 @@ mod gates;
 mod job_context;
 mod knowledge_context;
 mod live_questions;
+mod lost_attempts;
 mod pipeline;
 mod project_context;
 mod prompts;

@@ -17,8 +17,8 @@ use temporalio_sdk::activities::{
 use tokio_util::sync::CancellationToken;
 
 use super::PipelineActivities;
-use crate::activities::lost_attempts::AttemptHeartbeat;
 use crate::error::Error;
+use crate::lost_attempts::AttemptHeartbeat;
 
 /// Heartbeat interval of long activities.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(500);

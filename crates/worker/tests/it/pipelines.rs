@@ -7,10 +7,9 @@ use std::sync::{Arc, Mutex};
 use tamma_core::cost::Tokens;
 use tamma_core::ids::PipelineId;
 use tamma_core::pipeline::{
-    BUILT_IN_PIPELINE, GateAnswer, NodeStatus, PhaseStatus, PipelineRequest, PipelineRun,
-    PipelineState, PipelineVerdict,
+    BUILT_IN_PIPELINE, GateAnswer, PhaseStatus, PipelineRequest, PipelineRun, PipelineState,
+    PipelineVerdict,
 };
-use tamma_core::task_loop::State;
 use tamma_core::version::Edition;
 use tamma_flow::pipeline::{
     PipelineAction, PipelineActionRequest, PipelineInput, PipelineResponse, PipelineWorkflow,
@@ -18,7 +17,6 @@ use tamma_flow::pipeline::{
 use tamma_flow::{TASK_QUEUE, pipeline_workflow_id};
 use tamma_store::StoryPipeline;
 use tamma_testkit::agent::{AgentStep, PromptCase, Script};
-use tamma_testkit::sample::sample_script;
 use tamma_worker::FaultInjection;
 use temporalio_client::{
     Client, WorkflowExecuteUpdateOptions, WorkflowHandle, WorkflowStartOptions,
@@ -28,12 +26,12 @@ use uuid::Uuid;
 use crate::cluster::{Cluster, until};
 
 const FEATURE: &str = "plans/features/wishlist";
-const STORY: &str = "WISH-001";
+pub(crate) const STORY: &str = "WISH-001";
 const WORKFLOW_DIR: &str = "plans/features/wishlist/stories/WISH-001/_workflow";
 
-type PipelineHandle = WorkflowHandle<Client, PipelineWorkflow>;
+pub(crate) type PipelineHandle = WorkflowHandle<Client, PipelineWorkflow>;
 
-fn pipeline_id() -> PipelineId {
+pub(crate) fn pipeline_id() -> PipelineId {
     PipelineId(Uuid::from_u128(0x0192_a000_0000_7000_8000_0000_0000_00aa))
 }
 
@@ -92,7 +90,7 @@ async fn start(
 }
 
 /// Starts a run of the story, after an earlier one if there is any.
-async fn start_pipeline(
+pub(crate) async fn start_pipeline(
     cluster: &Cluster,
     client: &Client,
     name: &str,
@@ -132,7 +130,10 @@ async fn start_pipeline(
     client.get_workflow_handle::<PipelineWorkflow>(pipeline_workflow_id(id))
 }
 
-async fn act(handle: &PipelineHandle, action: PipelineAction) -> Result<PipelineRun, String> {
+pub(crate) async fn act(
+    handle: &PipelineHandle,
+    action: PipelineAction,
+) -> Result<PipelineRun, String> {
     let (at, by) = (chrono::Utc::now(), "Bo".parse().unwrap());
     let request = PipelineActionRequest { at, by, action };
     let options = WorkflowExecuteUpdateOptions::builder().build();
@@ -142,7 +143,10 @@ async fn act(handle: &PipelineHandle, action: PipelineAction) -> Result<Pipeline
 }
 
 /// Waits until the stored run satisfies a condition.
-async fn until_run(cluster: &Cluster, is_reached: impl Fn(&PipelineRun) -> bool) -> StoryPipeline {
+pub(crate) async fn until_run(
+    cluster: &Cluster,
+    is_reached: impl Fn(&PipelineRun) -> bool,
+) -> StoryPipeline {
     until(async || {
         let story = cluster.store.pipeline(pipeline_id()).await.ok()?;
         story.run.as_ref().is_some_and(&is_reached).then_some(story)
@@ -151,7 +155,10 @@ async fn until_run(cluster: &Cluster, is_reached: impl Fn(&PipelineRun) -> bool)
 }
 
 /// Waits until a run has ended and its branch is delivered.
-async fn until_delivered(cluster: &Cluster, number: u32) -> (StoryPipeline, PipelineRun) {
+pub(crate) async fn until_delivered(
+    cluster: &Cluster,
+    number: u32,
+) -> (StoryPipeline, PipelineRun) {
     let story = until(async || {
         let story = cluster.store.pipeline(pipeline_id()).await.ok()?;
         let is_over = story.run.as_ref().is_some_and(|run| run.state.is_over());
@@ -300,53 +307,6 @@ async fn a_gate_waits_for_a_person_and_a_cancelled_run_ends() {
             assert!(matches!(&run.state, PipelineState::Stopped { phase: 2, reason, .. }
                 if reason == "cancelled by Bo"));
             assert!(commands(&log).is_empty());
-        })
-        .await;
-}
-
-const OWN_PIPELINE: &str = "\
-pipelines:
-  own:
-    phases:
-      - { id: build, runner: command, run: 'mkdir -p out && echo {STORY_ID} > out/story', outputs: [out/story] }
-      - { id: tasks, runner: tasks }
-";
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_story_is_built_and_split_into_tasks_that_run_in_order() {
-    let task = |key: &str, depends_on: &[&str]| {
-        serde_json::json!({
-            "key": key, "title": format!("Greet {key}"), "description": "Add the name.",
-            "acceptance_criteria": ["The name is greeted."], "depends_on": depends_on,
-            "estimated_lines": 1,
-        })
-    };
-    let split = serde_json::json!({ "tasks": [task("second", &["first"]), task("first", &[])] });
-    let mut script = sample_script(1);
-    let case = PromptCase::new("Split the story WISH-001", [AgentStep::Submit(split)]);
-    script.cases.insert(0, case);
-    let cluster = Cluster::start_with(&script, OWN_PIPELINE).await;
-    let client = cluster.client().await;
-    cluster
-        .with_worker(async {
-            let handle = start_pipeline(&cluster, &client, "own", (1, 2), &[]).await;
-            let story = until_run(&cluster, |run| run.state == PipelineState::AtSplit(2)).await;
-            let run = story.run.unwrap();
-            assert_eq!(run.records[&1].signal.as_deref(), Some("BUILD COMPLETE"));
-            assert!(run.graphs[&2].nodes.iter().all(|node| node.task.is_none()));
-            act(&handle, PipelineAction::Answer(GateAnswer::Continue)).await.unwrap();
-            let (_, run) = until_delivered(&cluster, 1).await;
-            assert_eq!(run.state, PipelineState::Complete, "{:?}", run.records);
-            let nodes = &run.graphs[&2].nodes;
-            assert!(nodes.iter().all(|node| node.status == NodeStatus::Complete), "{nodes:?}");
-            let [second, first] = [&nodes[0], &nodes[1]].map(|node| node.task.unwrap());
-            let stored = cluster.store.task(second).await.unwrap();
-            assert_eq!(stored.task.depends_on, [first]);
-            assert_eq!(stored.task.metadata["story"], STORY);
-            let received = cluster.history(second).await[0].at;
-            let ended = cluster.history(first).await;
-            let completed = ended.iter().find(|it| it.to == State::Completed).unwrap();
-            assert!(completed.at <= received, "the second task starts after the first");
         })
         .await;
 }
