@@ -17,6 +17,7 @@ use tamma_core::ids::{CommitId, Name, PipelineId, PolicyVersion, ProjectId};
 use tamma_core::pipeline::{
     GateAnswer, PhaseRunner, PipelineCommand, PipelineEvent, PipelineRefusal, PipelineRun, step,
 };
+use tamma_core::pipeline_alert::alert_for;
 use tamma_core::rules::Rules;
 use tamma_core::time::Timestamp;
 use tamma_core::version::Edition;
@@ -280,6 +281,7 @@ impl PipelineWorkflow {
                 .clone()
                 .map(|it| PreparedStory { records: BTreeMap::new(), ..it }),
             delivered: self.delivered.clone(),
+            alert: alert_for(&self.run.state, &self.input.rules),
         }
     }
 

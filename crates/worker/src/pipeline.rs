@@ -162,6 +162,8 @@ impl PipelineActivities {
             story_path: snapshot.prepared.map(|it| it.story_path),
             delivered: delivered.branch.zip(delivered.commit),
             delivery_error: delivered.error,
+            alert: snapshot.alert,
+            at: snapshot.at,
         };
         self.services.store.save_pipeline(&write).await?;
         Ok(())

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use tamma_core::ids::{CommitId, Name, PipelineId, PolicyVersion, ProjectId, Reference, TaskId};
 use tamma_core::pipeline::{PhaseRecord, PipelineEvent, PipelineRun, StoryTask};
+use tamma_core::pipeline_alert::PipelineAlert;
 use tamma_core::time::Timestamp;
 use temporalio_common::ActivityDefinition;
 
@@ -51,6 +52,9 @@ pub struct PipelineSnapshot {
     /// Delivered branch, once the run has ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delivered: Option<DeliveredStory>,
+    /// Alert about the state of the run, if it needs a person.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub alert: Option<PipelineAlert>,
 }
 
 /// Story that phases can run on.

@@ -107,6 +107,8 @@ impl App {
             story_path: None,
             delivered: None,
             delivery_error: None,
+            alert: None,
+            at: input.at,
         };
         let options =
             WorkflowStartOptions::new(TASK_QUEUE.to_owned(), pipeline_workflow_id(story.id))
