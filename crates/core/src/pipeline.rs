@@ -253,6 +253,15 @@ impl PipelineState {
     }
 }
 
+/// Approval at the gate of a phase.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GateApproval {
+    /// Person who approved.
+    pub by: Name,
+    /// Time of the approval.
+    pub at: Timestamp,
+}
+
 /// Run of a pipeline.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PipelineRun {
@@ -271,6 +280,9 @@ pub struct PipelineRun {
     /// Number of the last job. Numbers continue in later runs of the story.
     #[serde(default)]
     pub last_job_number: u32,
+    /// People who let a phase or its tasks start at a gate, by number.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub approvals: BTreeMap<u8, GateApproval>,
     /// Person who cancelled the run. It stops once its tasks have ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cancelled_by: Option<Name>,
@@ -305,6 +317,7 @@ impl PipelineRun {
             graphs: BTreeMap::new(),
             planning: BTreeMap::new(),
             last_job_number: 0,
+            approvals: BTreeMap::new(),
             cancelled_by: None,
         })
     }

@@ -7,8 +7,8 @@ use strum::Display;
 
 use super::signal::{PhaseSignal, SignalSource};
 use super::{
-    NodeStatus, PhaseDefinition, PhaseRecord, PhaseRunner, PhaseStatus, PipelineRefusal,
-    PipelineRun, PipelineState, PipelineVerdict, TaskGraph,
+    GateApproval, NodeStatus, PhaseDefinition, PhaseRecord, PhaseRunner, PhaseStatus,
+    PipelineRefusal, PipelineRun, PipelineState, PipelineVerdict, TaskGraph,
 };
 use crate::cost::Usage;
 use crate::ids::{CommitId, Name, Reference, TaskId};
@@ -346,6 +346,9 @@ impl PipelineRun {
         by: &Name,
         at: Timestamp,
     ) -> Vec<PipelineCommand> {
+        if answer == GateAnswer::Continue {
+            self.approvals.insert(phase, GateApproval { by: by.clone(), at });
+        }
         let definition = self.request.phase(phase).cloned();
         match (answer, definition) {
             (GateAnswer::Continue, Some(definition))
@@ -369,6 +372,7 @@ impl PipelineRun {
     ) -> Vec<PipelineCommand> {
         match answer {
             GateAnswer::Continue => {
+                self.approvals.insert(phase, GateApproval { by: by.clone(), at });
                 self.state = PipelineState::RunningTasks(phase);
                 self.continue_tasks(phase, at)
             }

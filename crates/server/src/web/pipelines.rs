@@ -136,6 +136,7 @@ pub(super) async fn submit_action(
         PipelineAction::Stop => "Run stopped.",
         PipelineAction::Cancel => "Run cancelled.",
         PipelineAction::Resume => "Run resumed.",
+        PipelineAction::Dismiss => "Removed from the inbox.",
     };
     redirect_with_notice(&format!("/pipelines/{id}"), &Notice::success(text))
 }
@@ -235,6 +236,7 @@ fn button(action: PipelineAction) -> ActionButton {
         PipelineAction::Stop => ("Stop", false),
         PipelineAction::Cancel => ("Cancel run", false),
         PipelineAction::Resume => ("Resume", true),
+        PipelineAction::Dismiss => ("Dismiss", false),
     };
     ActionButton { action, text, primary }
 }
