@@ -90,7 +90,7 @@ fn is_hedged(text: &str) -> bool {
 
 /// Returns `true` if a command starts a run: it names a pipeline, a story or a known story ID.
 fn is_run(head: &str, named: &[&ChatStory]) -> bool {
-    let run = phrase!(r"^(?:run|start|begin|launch|kick off|execute)\b");
+    let run = phrase!(r"^(?:run|start)\b");
     let again = phrase!(r"\b(?:again|once more)\b");
     let noun = phrase!(r"\b(?:pipeline|workflow|story|phases?)\b");
     run.is_match(head)

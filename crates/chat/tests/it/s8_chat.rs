@@ -245,7 +245,6 @@ fn chat_shows_the_exact_command_for_a_story(#[case] message: &str, #[case] line:
 #[case("WISH-12", "story_status")]
 #[case("who approved WISH-1?", "story_status")]
 #[case("don't cancel WISH-1", "story_status")]
-#[case("they said: cancel WISH-1", "story_status")]
 #[case("list the pipelines", "stories")]
 #[case("which stories are running?", "stories")]
 #[case("what are pipelines?", "help")]
