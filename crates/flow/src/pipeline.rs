@@ -124,6 +124,8 @@ pub struct PipelineWorkflow {
     revision: u64,
     prepared: Option<PreparedStory>,
     delivered: Option<DeliveredStory>,
+    /// Set while the end of the run is delivered.
+    finishing: bool,
     /// Received actions with their message numbers, in order of arrival.
     inbox: VecDeque<(u64, PipelineActionRequest)>,
     message_count: u64,
@@ -153,6 +155,7 @@ impl PipelineWorkflow {
             revision: 0,
             prepared: None,
             delivered: None,
+            finishing: false,
             inbox: VecDeque::new(),
             message_count: 0,
             responses: BTreeMap::new(),
@@ -281,6 +284,7 @@ impl PipelineWorkflow {
                 .clone()
                 .map(|it| PreparedStory { records: BTreeMap::new(), ..it }),
             delivered: self.delivered.clone(),
+            finishing: self.finishing,
             alert: alert_for(&self.run.state, &self.input.rules),
         }
     }
@@ -329,7 +333,10 @@ async fn run_commands(
             PipelineCommand::CancelTasks { tasks, by, .. } => {
                 in_flight.children.cancel(ctx, tasks, by);
             }
-            PipelineCommand::Finish { job_number } => finish = Some(job_number),
+            PipelineCommand::Finish { job_number } => {
+                ctx.state_mut(|it| it.finishing = true);
+                finish = Some(job_number);
+            }
         }
     }
     finish
@@ -409,6 +416,7 @@ async fn finish_run(
     ctx.state_mut(|it| {
         it.revision += 1;
         it.delivered = Some(delivered);
+        it.finishing = false;
     });
     save(ctx).await;
 }

@@ -37,6 +37,8 @@ pub struct PipelineWrite {
     pub delivered: Option<(String, CommitId)>,
     /// Reason why the branch was not delivered.
     pub delivery_error: Option<String>,
+    /// `false` once the run has ended and is delivered.
+    pub is_live: bool,
     /// Alert about the state of the run. It is sent once, and settled by the next state.
     pub alert: Option<PipelineAlert>,
     /// Time of the state.
@@ -80,6 +82,8 @@ pub struct StoryPipeline {
     pub delivery_error: Option<String>,
     /// `true` if a person must decide, or fix what stopped the run.
     pub needs_person: bool,
+    /// `false` once the newest run has ended and is delivered.
+    pub is_live: bool,
 }
 
 /// Phase of a run, as it ended.
@@ -191,6 +195,7 @@ struct Row {
     commit: Option<String>,
     delivery_error: Option<String>,
     needs_person: bool,
+    live: bool,
 }
 
 /// Selects pipelines that match an SQL condition.
@@ -201,7 +206,7 @@ macro_rules! rows {
             "SELECT
                 id, project, feature_dir, story_id, created_at, version, run_number, run,
                 started_by, started_at, updated_at, base, story_path, branch, commit,
-                delivery_error, needs_person
+                delivery_error, needs_person, live
              FROM pipelines WHERE " + $rest
             $(, $argument)*
         )
@@ -328,7 +333,7 @@ impl Store {
             run.request.definition.name,
             run.state.name(),
             run.state.phase().map(i16::from),
-            !run.state.is_over(),
+            write.is_live,
             run.state.needs_person(),
             write.started_by.as_str(),
             write.started_at,
@@ -439,5 +444,6 @@ fn read_row(row: Row) -> Result<StoryPipeline> {
         commit: commit(row.commit)?,
         delivery_error: row.delivery_error,
         needs_person: row.needs_person,
+        is_live: row.live,
     })
 }

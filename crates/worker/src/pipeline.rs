@@ -151,6 +151,7 @@ impl PipelineActivities {
     pub async fn record(&self, snapshot: PipelineSnapshot) -> Result<(), Error> {
         let PipelineSnapshot { pipeline, number, revision, run, .. } = snapshot;
         let delivered = snapshot.delivered.clone().unwrap_or_default();
+        let run_is_over = run.state.is_over();
         let write = PipelineWrite {
             pipeline,
             number,
@@ -162,6 +163,7 @@ impl PipelineActivities {
             story_path: snapshot.prepared.map(|it| it.story_path),
             delivered: delivered.branch.zip(delivered.commit),
             delivery_error: delivered.error,
+            is_live: snapshot.finishing || !run_is_over,
             alert: snapshot.alert,
             at: snapshot.at,
         };

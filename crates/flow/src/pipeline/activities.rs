@@ -52,6 +52,9 @@ pub struct PipelineSnapshot {
     /// Delivered branch, once the run has ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delivered: Option<DeliveredStory>,
+    /// Set while the story's files and branch are delivered, after the last phase has ended.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub finishing: bool,
     /// Alert about the state of the run, if it needs a person.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub alert: Option<PipelineAlert>,

@@ -110,6 +110,7 @@ impl App {
             story_path: None,
             delivered: None,
             delivery_error: None,
+            is_live: true,
             alert: None,
             at: input.at,
         };

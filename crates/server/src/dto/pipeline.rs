@@ -97,7 +97,7 @@ pub struct PipelineView {
     /// Number of the current phase, or of the phase where the run stopped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<u8>,
-    /// `true` once the run has ended.
+    /// `true` once the run has ended and its branch is delivered.
     pub over: bool,
     /// Question to a person, if the run waits for one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -258,7 +258,7 @@ impl PipelineView {
     pub(crate) fn new(story: &StoryPipeline, project: String) -> Option<Self> {
         let run = story.run.as_ref()?;
         let report = PipelineReport::new(run);
-        let over = run.state.is_over();
+        let over = run.state.is_over() && !story.is_live;
         Some(Self {
             id: story.id.0,
             short: short_id(story.id.0),
@@ -273,7 +273,7 @@ impl PipelineView {
             over,
             question: question(run),
             needs_person: story.needs_person,
-            actions: actions(run, story.needs_person),
+            actions: actions(run, story),
             run: story.number,
             version: story.version,
             from: run.request.from,
@@ -342,7 +342,7 @@ fn task_views(
     })
 }
 
-fn actions(run: &PipelineRun, needs_person: bool) -> Vec<PipelineAction> {
+fn actions(run: &PipelineRun, story: &StoryPipeline) -> Vec<PipelineAction> {
     use PipelineAction as A;
     match &run.state {
         PipelineState::AtGate(_) | PipelineState::AtSplit(_) => {
@@ -352,7 +352,9 @@ fn actions(run: &PipelineRun, needs_person: bool) -> Vec<PipelineAction> {
         PipelineState::Ready | PipelineState::Running(_) | PipelineState::RunningTasks(_) => {
             vec![A::Cancel]
         }
-        PipelineState::Stopped { .. } if needs_person => vec![A::Resume, A::Dismiss],
+        // The branch is being delivered.
+        PipelineState::Stopped { .. } if story.is_live => Vec::new(),
+        PipelineState::Stopped { .. } if story.needs_person => vec![A::Resume, A::Dismiss],
         PipelineState::Stopped { .. } => vec![A::Resume],
         PipelineState::Complete => Vec::new(),
     }

@@ -53,6 +53,7 @@ fn write(number: u32, revision: u64, run: PipelineRun) -> PipelineWrite {
         revision,
         started_by: "ann".parse().expect("a name"),
         started_at: at(),
+        is_live: !run.state.is_over(),
         run,
         base: None,
         story_path: Some("plans/a/stories/A-1".to_owned()),
