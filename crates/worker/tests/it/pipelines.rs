@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
+use chrono::{DateTime, Utc};
+use serde_json::{Value, json};
 use tamma_core::cost::Tokens;
 use tamma_core::ids::PipelineId;
 use tamma_core::pipeline::{
@@ -27,6 +29,7 @@ use crate::cluster::{Cluster, until};
 
 const FEATURE: &str = "plans/features/wishlist";
 pub(crate) const STORY: &str = "WISH-001";
+const STORY_DIR: &str = "plans/features/wishlist/stories/WISH-001";
 const WORKFLOW_DIR: &str = "plans/features/wishlist/stories/WISH-001/_workflow";
 
 pub(crate) type PipelineHandle = WorkflowHandle<Client, PipelineWorkflow>;
@@ -38,7 +41,8 @@ pub(crate) fn pipeline_id() -> PipelineId {
 /// Returns a case that logs its start outside the worktree and ends with these steps.
 fn phase_case(cluster_log: &str, command: &str, steps: Vec<AgentStep>) -> PromptCase {
     let log = AgentStep::Append { path: PathBuf::from(cluster_log), line: command.to_owned() };
-    PromptCase::new(format!("Execute command: {command}"), std::iter::once(log).chain(steps))
+    let told = format!("Execute command: {command} {FEATURE} {STORY}");
+    PromptCase::new(told, std::iter::once(log).chain(steps))
 }
 
 fn say(text: &str) -> AgentStep {
@@ -58,7 +62,7 @@ fn successful_script(log: &str) -> Script {
         args: serde_json::json!({ "result": "success" }),
     };
     Script::from_cases([
-        phase_case(log, "/pm-story", line("PM COMPLETE")),
+        phase_case(log, "/pm-story generate", line("PM COMPLETE")),
         phase_case(log, "/elab-story", line("ELAB PASS")),
         phase_case(log, "/dev-implement-story", line("DOCUMENTATION COMPLETE")),
         phase_case(log, "/dev-code-review", vec![submit, say("Reviewed."), end()]),
@@ -162,7 +166,7 @@ pub(crate) async fn until_delivered(
     let story = until(async || {
         let story = cluster.store.pipeline(pipeline_id()).await.ok()?;
         let is_over = story.run.as_ref().is_some_and(|run| run.state.is_over());
-        (story.number == number && is_over && story.commit.is_some()).then_some(story)
+        (story.number == number && is_over && !story.is_live).then_some(story)
     })
     .await;
     let run = story.run.clone().unwrap();
@@ -175,9 +179,19 @@ fn delivered_file(cluster: &Cluster, story: &StoryPipeline, name: &str) -> Strin
     cluster.project.repository.git(&["show", &object]).unwrap()
 }
 
+/// Parses the YAML between two lines of dashes.
+fn front_matter(text: &str) -> Value {
+    let yaml = text.strip_prefix("---\n").unwrap().split_once("\n---").unwrap().0;
+    serde_saphyr::from_str(yaml).unwrap()
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_story_goes_through_six_phases_and_leaves_its_files() {
     let (cluster, log) = cluster(successful_script).await;
+    let own_file = format!("{STORY_DIR}/{STORY}.md");
+    let text = "---\ntitle: A wish list\nstatus: ready\n---\nPeople keep wishes.\n";
+    cluster.project.repository.write(&own_file, text).unwrap();
+    cluster.project.repository.commit("story").unwrap();
     let client = cluster.client().await;
     cluster
         .with_worker(async {
@@ -200,23 +214,48 @@ async fn a_story_goes_through_six_phases_and_leaves_its_files() {
             assert_eq!(
                 commands(&log),
                 [
-                    "/pm-story",
+                    "/pm-story generate",
                     "/elab-story",
                     "/dev-implement-story",
                     "/dev-code-review",
                     "/qa-verify-story"
                 ]
             );
-            let state = delivered_file(&cluster, &story, "STATE.md");
-            assert!(state.contains("status: complete") && state.contains("6_done:"), "{state}");
-            let context = delivered_file(&cluster, &story, "AGENT-CONTEXT.md");
-            assert!(context.contains("story_id: WISH-001"), "{context}");
+            let state = front_matter(&delivered_file(&cluster, &story, "STATE.md"));
+            assert_eq!(
+                (&state["status"], &state["current_phase"]),
+                (&json!("complete"), &json!(7))
+            );
+            let first = &state["phases"]["1_pm_generate"];
+            assert_eq!(first["status"], "complete");
+            assert_eq!(first["signal"], "PM COMPLETE");
+            assert_eq!(first["tokens_used"], 100);
+            let at: DateTime<Utc> = first["completed_at"].as_str().unwrap().parse().unwrap();
+            assert_eq!(Some(at), run.records[&1].completed_at);
+            assert_eq!(state["phases"]["6_done"]["signal"], "WORKFLOW COMPLETE");
+            let context = front_matter(&delivered_file(&cluster, &story, "AGENT-CONTEXT.md"));
+            let expected = json!({
+                "feature_dir": FEATURE,
+                "story_id": STORY,
+                "story_path": STORY_DIR,
+                "workflow_path": WORKFLOW_DIR,
+                "state_path": format!("{WORKFLOW_DIR}/STATE.md"),
+                "current_phase": 7,
+                "from_phase": 1,
+                "to_phase": 6,
+                "approve_phases": [],
+            });
+            assert_eq!(context, expected);
+            let object = format!("{}:{own_file}", story.branch.clone().unwrap());
+            let own = cluster.project.repository.git(&["show", &object]).unwrap();
+            assert!(own.contains("\nstatus: done\n"), "{own}");
             for (phase, signal) in [(1, "PM COMPLETE"), (4, "CODE REVIEW PASS")] {
                 let output = delivered_file(&cluster, &story, &format!("PHASE-{phase}-OUTPUT.md"));
                 assert_eq!(output.trim_end().lines().last(), Some(signal), "{output}");
             }
             let tokens = delivered_file(&cluster, &story, "TOKEN-LOG.md");
-            assert!(tokens.contains("| 1. PM Generate |"), "{tokens}");
+            assert!(tokens.contains("| 1. PM Generate | 90 | 10 | 100 |"), "{tokens}");
+            assert!(tokens.contains("| Total | 450 | 50 | 500 |"), "{tokens}");
         })
         .await;
 }
@@ -243,13 +282,13 @@ async fn a_phase_without_a_signal_stops_the_run_and_a_later_run_continues_there(
                 by: None,
             };
             assert_eq!(run.state, stopped);
-            assert_eq!(commands(&log), ["/pm-story", "/elab-story"], "nothing is retried");
+            assert_eq!(commands(&log), ["/pm-story generate", "/elab-story"], "nothing is retried");
             cluster.replace_script(&successful_script(&log.display().to_string()));
             start(&cluster, &client, (2, 2), &[]).await;
             let (_, run) = until_delivered(&cluster, 2).await;
             assert_eq!(run.state, PipelineState::Complete);
             assert_eq!(run.records[&1].status, PhaseStatus::Complete);
-            assert_eq!(commands(&log), ["/pm-story", "/elab-story", "/elab-story"]);
+            assert_eq!(commands(&log), ["/pm-story generate", "/elab-story", "/elab-story"]);
         })
         .await;
 }
@@ -273,7 +312,7 @@ async fn a_phase_whose_worker_fails_after_its_agent_never_runs_again() {
             assert_eq!(
                 commands(&log),
                 [
-                    "/pm-story",
+                    "/pm-story generate",
                     "/elab-story",
                     "/dev-implement-story",
                     "/dev-code-review",
@@ -307,6 +346,135 @@ async fn a_gate_waits_for_a_person_and_a_cancelled_run_ends() {
             assert!(matches!(&run.state, PipelineState::Stopped { phase: 2, reason, .. }
                 if reason == "cancelled by Bo"));
             assert!(commands(&log).is_empty());
+        })
+        .await;
+}
+
+/// Runs one phase with these steps and returns its record. The run stops there, or ends.
+async fn run_phase(
+    cluster: &Cluster,
+    client: &Client,
+    number: u32,
+    steps: Vec<AgentStep>,
+) -> PipelineRun {
+    let log = cluster.scratch_file("phases.log").display().to_string();
+    let mut script = successful_script(&log);
+    script.cases[1] = phase_case(&log, "/elab-story", steps);
+    cluster.replace_script(&script);
+    start(cluster, client, (2, 3), &[]).await;
+    until_delivered(cluster, number).await.1
+}
+
+async fn output(cluster: &Cluster, run: &PipelineRun, phase: u8) -> String {
+    let output = run.records[&phase].work.output.as_ref().unwrap();
+    cluster.store.text(output).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_phase_that_is_blocked_fails_or_crashes_stops_the_run_with_its_output() {
+    let (cluster, log) = cluster(successful_script).await;
+    let client = cluster.client().await;
+    let cases = [
+        (vec![say("Read it.\nELAB BLOCKED: no design"), end()], PhaseStatus::Blocked, "no design"),
+        (
+            vec![say("ELAB FAILED: it contradicts itself"), end()],
+            PhaseStatus::Failed,
+            "it contradicts itself",
+        ),
+        (vec![say("ELAB PASS\nI think."), end()], PhaseStatus::Failed, "no clear signal"),
+        (vec![say("Half of it."), AgentStep::Exit(3)], PhaseStatus::Failed, "crashed: "),
+    ];
+    cluster
+        .with_worker(async {
+            for (number, (steps, status, reason)) in (1..).zip(cases) {
+                let AgentStep::Say(said) = steps[0].clone() else { panic!("a message") };
+                let run = run_phase(&cluster, &client, number, steps).await;
+                let record = &run.records[&2];
+                let found = record.reason.clone().unwrap_or_default();
+                assert_eq!(record.status, status, "{record:?}");
+                assert!(found.starts_with(reason), "{found}");
+                assert_eq!(output(&cluster, &run, 2).await, said);
+                assert!(run.state.needs_person() && !run.records.contains_key(&3));
+                assert_eq!(run.records[&1].status, PhaseStatus::Skipped, "before the range");
+            }
+            assert_eq!(commands(&log), ["/elab-story"; 4], "nothing is retried");
+            let run = run_phase(&cluster, &client, 5, vec![say("ELAB PASS"), end()]).await;
+            assert_eq!(run.state, PipelineState::Complete, "the range ends after phase 3");
+            assert_eq!(run.records.len(), 3);
+        })
+        .await;
+}
+
+const SLOW_PIPELINE: &str = "\
+pipelines:
+  slow:
+    phases:
+      - { id: notes, prompt: 'Write the notes of {STORY_ID}.', model: small, timeout_seconds: 1 }
+";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_phase_has_a_model_of_its_own_and_fails_at_its_time_limit_with_its_output() {
+    let steps = [AgentStep::Describe { env: Vec::new(), files: Vec::new() }, AgentStep::Hang];
+    let mut script = Script::from_cases([PromptCase::new("Write the notes of WISH-001.", steps)]);
+    script.models = vec!["large".to_owned(), "small".to_owned()];
+    let cluster = Cluster::start_with(&script, SLOW_PIPELINE).await;
+    let client = cluster.client().await;
+    cluster
+        .with_worker(async {
+            start_pipeline(&cluster, &client, "slow", (1, 1), &[]).await;
+            let (_, run) = until_delivered(&cluster, 1).await;
+            assert_eq!(run.records[&1].reason.as_deref(), Some("timed out"));
+            let output = output(&cluster, &run, 1).await;
+            assert!(output.contains("small"), "{output}");
+            let runs = cluster.store.runs(pipeline_id().as_task()).await.unwrap();
+            assert_eq!(runs[0].model.as_deref(), Some("small"));
+        })
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn instructions_and_state_come_from_the_repository() {
+    let steps = vec![say("ELAB PASS"), end()];
+    let script = Script::from_cases([PromptCase::new("Elaborate in verse.", steps)]);
+    let cluster = Cluster::start(&script).await;
+    let repository = &cluster.project.repository;
+    repository.write(".claude/commands/elab-story.md", "Elaborate in verse.\n").unwrap();
+    let state = format!(
+        "---\nfeature_dir: {FEATURE}\nstory_id: {STORY}\nstatus: blocked\nphases:\n  \
+         1_pm_generate:\n    status: complete\n    signal: PM COMPLETE\n    tokens_used: \
+         42\ncurrent_phase: 2\n---\n"
+    );
+    repository.write(&format!("{WORKFLOW_DIR}/STATE.md"), &state).unwrap();
+    repository.commit("state").unwrap();
+    let client = cluster.client().await;
+    cluster
+        .with_worker(async {
+            start(&cluster, &client, (2, 2), &[]).await;
+            let (_, run) = until_delivered(&cluster, 1).await;
+            assert_eq!(run.state, PipelineState::Complete, "{:?}", run.records);
+            let first = &run.records[&1];
+            assert_eq!((first.status, first.work.tokens()), (PhaseStatus::Complete, 42));
+        })
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_damaged_state_is_rebuilt_from_the_outputs() {
+    let (cluster, _) = cluster(successful_script).await;
+    let repository = &cluster.project.repository;
+    repository.write(&format!("{WORKFLOW_DIR}/STATE.md"), "phases: [[[\n").unwrap();
+    let output = "All requirements are there.\n\nPM COMPLETE\n";
+    repository.write(&format!("{WORKFLOW_DIR}/PHASE-1-OUTPUT.md"), output).unwrap();
+    repository.commit("half of a state").unwrap();
+    let client = cluster.client().await;
+    cluster
+        .with_worker(async {
+            start(&cluster, &client, (2, 2), &[]).await;
+            let (story, run) = until_delivered(&cluster, 1).await;
+            assert_eq!(run.records[&1].status, PhaseStatus::Complete);
+            let state = front_matter(&delivered_file(&cluster, &story, "STATE.md"));
+            assert_eq!(state["phases"]["1_pm_generate"]["signal"], "PM COMPLETE");
+            assert_eq!(state["phases"]["2_elaboration"]["signal"], "ELAB PASS");
         })
         .await;
 }
