@@ -5,7 +5,6 @@ use std::fs;
 
 use rustix::process::Signal;
 use serde_json::Value;
-use tamma_core::pipeline::{PipelineReport, PipelineVerdict};
 use tamma_testkit::agent::{AgentStep, PromptCase, Script};
 
 use crate::chat::Chat;
@@ -70,10 +69,20 @@ fn a_story_passes_its_gates_stops_at_a_failure_and_is_resumed() {
     }
     assert_eq!(watched.lines().last(), Some("WORKFLOW FAILED: tests are red"));
     let yaml = machine.run(0, &["pipeline", "show", STORY, "--yaml"]);
-    let report: PipelineReport = serde_saphyr::from_str(&yaml).unwrap();
-    assert_eq!(report.verdict, PipelineVerdict::Failed);
-    assert_eq!((report.phases_executed, report.last_phase), (3, Some(3)));
-    assert_eq!(report.reason.as_deref(), Some("tests are red"));
+    for expected in [
+        "phase: loop",
+        "verdict: FAILED",
+        "feature_dir: plans/features/wishlist",
+        "story_id: WISH-001",
+        "phases_executed: 3",
+        "phases_skipped: 0",
+        "last_phase: 3",
+        "last_signal: \"IMPLEMENTATION FAILED: tests are red\"",
+        "total_tokens: 0",
+        "reason: tests are red",
+    ] {
+        assert!(yaml.lines().any(|line| line == expected), "{expected} is missing:\n{yaml}");
+    }
     let output = machine.run(0, &["pipeline", "show", STORY, "--output", "3"]);
     assert_eq!(output, "Worked on it.\n\nIMPLEMENTATION FAILED: tests are red\n");
     let shown = machine.json(&["pipeline", "show", STORY]);
