@@ -13,10 +13,11 @@ use std::time::Duration;
 
 use futures_util::future::{Fuse, FusedFuture as _, FutureExt as _, LocalBoxFuture};
 use serde::{Deserialize, Serialize};
-use tamma_core::ids::{CommitId, Name, PipelineId, PolicyVersion, ProjectId, TaskId};
+use tamma_core::ids::{CommitId, Name, PipelineId, PolicyVersion, ProjectId};
 use tamma_core::pipeline::{
     GateAnswer, PhaseRunner, PipelineCommand, PipelineEvent, PipelineRefusal, PipelineRun, step,
 };
+use tamma_core::pipeline_alert::alert_for;
 use tamma_core::rules::Rules;
 use tamma_core::time::Timestamp;
 use tamma_core::version::Edition;
@@ -28,7 +29,8 @@ use temporalio_workflow::{
 };
 
 pub use self::activities::{
-    DeliveredStory, FinishActivity, PhaseActivity, PhaseRequest, PhaseResult, PipelineSnapshot,
+    CancelTasksActivity, CancelTasksRequest, DeliveredStory, FinishActivity, MergeRequest,
+    MergeTaskActivity, MergedTask, PhaseActivity, PhaseRequest, PhaseResult, PipelineSnapshot,
     PrepareActivity, PreparedStory, RecordPipelineActivity, StoryTasksActivity, StoryTasksRequest,
     names,
 };
@@ -146,8 +148,8 @@ pub struct PipelineWorkflow {
     revision: u64,
     prepared: Option<PreparedStory>,
     delivered: Option<DeliveredStory>,
-    /// The run has ended, and its branch is not delivered yet.
-    is_delivering: bool,
+    /// Set while the end of the run is delivered.
+    finishing: bool,
     /// Received actions with their message numbers, in order of arrival.
     inbox: VecDeque<(u64, PipelineActionRequest)>,
     message_count: u64,
@@ -183,7 +185,7 @@ impl PipelineWorkflow {
             revision,
             prepared,
             delivered: None,
-            is_delivering: false,
+            finishing: false,
             inbox: VecDeque::new(),
             message_count: 0,
             responses: BTreeMap::new(),
@@ -208,9 +210,14 @@ impl PipelineWorkflow {
         };
         let mut in_flight = PhaseInFlight { phase, stop, children: TaskChildren::default() };
         let mut requester = None;
+        let mut saved = 0;
         loop {
             let finish = run_commands(ctx, &mut in_flight).await;
-            save(ctx).await;
+            let revision = ctx.state(|it| it.revision);
+            if revision > saved {
+                save(ctx).await;
+                saved = revision;
+            }
             if let Some(number) = requester.take() {
                 ctx.state_mut(|it| it.respond(number, Ok(it.run.clone())));
             }
@@ -226,10 +233,7 @@ impl PipelineWorkflow {
             }
             let ended = select! {
                 ended = &mut in_flight.phase => ended,
-                ended = in_flight.children.next().fuse() => {
-                    let (phase, task, completed) = ended;
-                    Some((now(ctx), PipelineEvent::TaskEnded { phase, task, completed }))
-                }
+                event = in_flight.children.next(ctx).fuse() => Some((now(ctx), event)),
                 () = wait_for_message(ctx).fuse() => {
                     let (number, request) = ctx.state_mut(|it| it.inbox.pop_front()).unzip();
                     requester = number;
@@ -258,7 +262,7 @@ impl PipelineWorkflow {
         _ctx: &WorkflowContextView,
         request: &PipelineActionRequest,
     ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-        if self.is_delivering && request.action == PipelineAction::Cancel {
+        if self.finishing && request.action == PipelineAction::Cancel {
             return Ok(());
         }
         Ok(step(&self.run, request.at, request.event()).map(drop)?)
@@ -316,6 +320,8 @@ impl PipelineWorkflow {
                 .clone()
                 .map(|it| PreparedStory { records: BTreeMap::new(), ..it }),
             delivered: self.delivered.clone(),
+            finishing: self.finishing,
+            alert: alert_for(&self.run.state, &self.input.rules),
         }
     }
 
@@ -370,7 +376,13 @@ async fn run_commands(
                 let event = PipelineEvent::TasksStarted { phase, tasks };
                 let _ = ctx.state_mut(|it| it.apply(at, event));
             }
-            PipelineCommand::Finish { job_number } => finish = Some(job_number),
+            PipelineCommand::CancelTasks { tasks, by, .. } => {
+                in_flight.children.cancel(ctx, tasks, by);
+            }
+            PipelineCommand::Finish { job_number } => {
+                ctx.state_mut(|it| it.finishing = true);
+                finish = Some(job_number);
+            }
         }
     }
     finish
@@ -468,12 +480,14 @@ async fn finish_run(
         in_flight.stop.cancel_with_reason("the run has ended".to_owned());
         (&mut in_flight.phase).await;
     }
+    in_flight.children.finish().await;
     let phase = ctx.state(|it| it.run.current_phase());
     let request = ctx.state(|it| it.phase_request(phase, job_number));
     let delivered = deliver(ctx, request).await;
     ctx.state_mut(|it| {
         it.revision += 1;
         it.delivered = Some(delivered);
+        it.finishing = false;
     });
     save(ctx).await;
 }
@@ -485,7 +499,6 @@ async fn deliver(ctx: &WorkflowContext<PipelineWorkflow>, request: PhaseRequest)
     if let Some(retries) = &mut options.retry_policy {
         retries.set_maximum_attempts(MAX_DELIVERY_ATTEMPTS);
     }
-    ctx.state_mut(|it| it.is_delivering = true);
     let mut finish = ctx.execute_activity(FinishActivity, request, options).boxed_local().fuse();
     let mut cancelled_by = None;
     let delivered = loop {
@@ -506,7 +519,6 @@ async fn deliver(ctx: &WorkflowContext<PipelineWorkflow>, request: PhaseRequest)
             }
         }
     };
-    ctx.state_mut(|it| it.is_delivering = false);
     let error = match (delivered, cancelled_by) {
         (Ok(delivered), _) => return delivered,
         (Err(_), Some(by)) => format!("cancelled by {by}"),
@@ -603,6 +615,3 @@ async fn next_input(ctx: &WorkflowContext<PipelineWorkflow>) -> Option<PipelineI
 fn uncancellable_wait() -> WaitConditionOptions {
     WaitConditionOptions::builder().cancellation_token(WorkflowCancellationToken::new()).build()
 }
-
-/// Ended task of a phase: whether it was completed.
-pub(crate) type EndedTask = (u8, TaskId, bool);

@@ -5,6 +5,7 @@ mod admission;
 mod agent_gates;
 mod answered_questions;
 mod change_check;
+mod checkpoints;
 mod clock;
 mod config;
 mod embeddings;

@@ -10,8 +10,9 @@ use tamma_core::pipeline::signal::{PhaseSignal, SignalSource};
 use tamma_engine::worktree::Worktree;
 
 use super::story_files::StoryFiles;
-use super::{PhaseContext, PhaseEnd, PhaseEndKind, save_checkpoint};
+use super::{PhaseContext, PhaseEnd, PhaseEndKind};
 use crate::change_check::CommittedChange;
+use crate::checkpoints::save_checkpoint;
 use crate::error::Error;
 use crate::services::Services;
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use futures::future::BoxFuture;
 use tamma_core::pipeline::StoryTask;
 use tamma_flow::pipeline::{
-    DeliveredStory, PhaseRequest, PhaseResult, PipelineSnapshot, PreparedStory, StoryTasksRequest,
-    names,
+    CancelTasksRequest, DeliveredStory, MergeRequest, MergedTask, PhaseRequest, PhaseResult,
+    PipelineSnapshot, PreparedStory, StoryTasksRequest, names,
 };
 use temporalio_common::ActivityDefinition;
 use temporalio_sdk::activities::{
@@ -78,6 +78,15 @@ register!(Phase PHASE PhaseRequest => PhaseResult, |it, ctx, request| {
 register!(StoryTasks STORY_TASKS StoryTasksRequest => Vec<StoryTask>, |it, _ctx, request| {
     it.story_tasks(request).await.map_err(Error::into_activity_error)
 });
+register!(MergeTask MERGE_TASK MergeRequest => MergedTask, |it, ctx, request| {
+    with_heartbeats(ctx, |attempt, stop| async move { it.merge_task(request, attempt, stop).await })
+        .await
+});
+register!(CancelTasks CANCEL_TASKS CancelTasksRequest => (), |it, ctx, request| {
+    let client = ctx.client();
+    with_heartbeats(ctx, |_, stop| async move { it.cancel_tasks(&client, request, stop).await })
+        .await
+});
 register!(Finish FINISH PhaseRequest => DeliveredStory, |it, ctx, request| {
     with_heartbeats(ctx, |attempt, stop| async move {
         until_stopped(&stop.clone(), it.finish(request, attempt, stop)).await
@@ -91,6 +100,8 @@ impl ActivityImplementer for PipelineActivities {
         definitions.register_activity::<Prepare>(self.clone());
         definitions.register_activity::<Phase>(self.clone());
         definitions.register_activity::<StoryTasks>(self.clone());
+        definitions.register_activity::<MergeTask>(self.clone());
+        definitions.register_activity::<CancelTasks>(self.clone());
         definitions.register_activity::<Finish>(self);
     }
 }
