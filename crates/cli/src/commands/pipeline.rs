@@ -6,8 +6,10 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, bail};
 use clap::{Args, Subcommand, ValueEnum};
+use tamma_core::format::pluralize;
 use tamma_server::dto::{
     NewPipelineRun, PhaseOutput, PipelineAction, PipelineActionBody, PipelineList, PipelineView,
+    StoryTaskView,
 };
 
 use super::task::add::current_project;
@@ -352,6 +354,9 @@ fn news(before: Option<&PipelineView>, now: &PipelineView) -> Vec<String> {
         });
         if old.map(|it| &it.status) != Some(&task.status) {
             lines.push(format!("   {} {}: {}", task.key, sanitize(&task.title), task.status));
+            if now.state == "at_split" {
+                lines.push(task_content(task).trim_end().to_owned());
+            }
         }
     }
     let is_asked = |view: &PipelineView| view.question.is_some();
@@ -399,6 +404,9 @@ fn print_view(view: &PipelineView, json: bool) -> Result<()> {
         let reason = reason.unwrap_or_default();
         let (key, title) = (&task.key, sanitize(&task.title));
         writeln!(out, "- {key} {title}: {}{after}{reason}", task.status)?;
+        if view.state == "at_split" {
+            write!(out, "{}", task_content(task))?;
+        }
     }
     for it in view.earlier_phases.iter().filter(|it| it.status != "skipped") {
         let note = it.signal.as_ref().or(it.reason.as_ref()).map(|it| sanitize(it));
@@ -414,6 +422,21 @@ fn print_view(view: &PipelineView, json: bool) -> Result<()> {
     }
     writeln!(out, "{}", ending(view))?;
     Ok(())
+}
+
+/// Returns what a person reads before the tasks of a story start.
+fn task_content(task: &StoryTaskView) -> String {
+    let mut text = String::new();
+    for line in task.description.lines() {
+        style::push_fmt(&mut text, format_args!("    {}\n", sanitize(line)));
+    }
+    for criterion in &task.acceptance_criteria {
+        style::push_fmt(&mut text, format_args!("    - {}\n", sanitize(criterion)));
+    }
+    if let Some(lines) = task.estimated_lines {
+        style::push_fmt(&mut text, format_args!("    About {}\n", pluralize(lines, "line")));
+    }
+    text
 }
 
 fn sanitize_lines(text: &str) -> String {

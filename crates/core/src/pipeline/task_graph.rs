@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use strum::Display;
 
 use crate::ids::{Reference, TaskId};
-use crate::task::{Priority, TaskType};
+use crate::task::{MAX_TITLE_CHARS, Priority, TaskType, is_title};
 
 /// Largest number of tasks of a story.
 const MAX_TASKS: usize = 50;
@@ -66,10 +66,10 @@ impl TaskSplit {
             if !keys.insert(key) {
                 errors.push(format!("key `{key}` is used twice"));
             }
-            let title = task.title.trim();
-            if title.is_empty() || title.lines().count() > 1 || title.len() > 500 {
-                errors
-                    .push(format!("task `{key}`: `title` must be one line, up to 500 characters"));
+            if !is_title(task.title.trim()) {
+                errors.push(format!(
+                    "task `{key}`: `title` must be one line of 1 to {MAX_TITLE_CHARS} characters"
+                ));
             }
             if task.acceptance_criteria.iter().all(|criterion| criterion.trim().is_empty()) {
                 errors.push(format!("task `{key}`: `acceptance_criteria` is empty"));

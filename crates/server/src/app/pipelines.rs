@@ -9,6 +9,7 @@ use std::time::Duration;
 use tamma_core::ids::{PipelineId, ProjectId};
 use tamma_core::pipeline::{
     BUILT_IN_PIPELINE, GateAnswer, PhaseRunner, PipelineRefusal, PipelineRequest, PipelineRun,
+    TaskSplit,
 };
 use tamma_core::rules::{Permission, Rules};
 use tamma_core::version::Edition;
@@ -245,7 +246,20 @@ impl App {
     pub(crate) async fn pipeline_view(&self, id: PipelineId) -> Result<PipelineView, Error> {
         let story = self.store.pipeline(id).await?;
         let project = self.store.project(story.project).await?;
-        let view = PipelineView::new(&story, project.name).ok_or_else(|| not_started(&story))?;
+        let mut view =
+            PipelineView::new(&story, project.name).ok_or_else(|| not_started(&story))?;
+        for (phase, graph) in story.run.iter().flat_map(|run| &run.graphs) {
+            let split = self.store.text(&graph.split).await?;
+            // Without its content, the task is still shown.
+            let Ok(split) = serde_json::from_str::<TaskSplit>(&split) else { continue };
+            let mut tasks: BTreeMap<_, _> =
+                split.tasks.into_iter().map(|task| (task.key.clone(), task)).collect();
+            for shown in view.tasks.iter_mut().filter(|shown| shown.phase == *phase) {
+                if let Some(task) = tasks.remove(&shown.key) {
+                    shown.add_content(task);
+                }
+            }
+        }
         let phases = self.store.pipeline_phases(id).await?.into_iter();
         let earlier = phases.filter(|phase| phase.run_number < story.number);
         Ok(PipelineView { earlier_phases: earlier.map(EarlierPhase::from).collect(), ..view })

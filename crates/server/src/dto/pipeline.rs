@@ -3,8 +3,10 @@
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use strum::{Display, EnumString};
-use tamma_core::pipeline::{NodeStatus, PhaseStatus, PipelineReport, PipelineRun, PipelineState};
-use tamma_core::pipeline::{PhaseDefinition, PhaseRunner};
+use tamma_core::pipeline::{
+    NodeStatus, PhaseDefinition, PhaseRunner, PhaseStatus, PipelineReport, PipelineRun,
+    PipelineState, StoryTask,
+};
 use tamma_store::{StoredPhase, StoryPipeline};
 use utoipa::ToSchema;
 use uuid::Uuid;
@@ -232,6 +234,15 @@ pub struct StoryTaskView {
     pub key: String,
     /// Title.
     pub title: String,
+    /// Description for its agent. Omitted in lists.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub description: String,
+    /// Acceptance criteria. Omitted in lists.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub acceptance_criteria: Vec<String>,
+    /// Estimated number of changed lines. Omitted in lists.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub estimated_lines: Option<u32>,
     /// Keys of the tasks that must be completed first.
     pub depends_on: Vec<String>,
     /// `waiting`, `running`, `complete`, `failed` or `skipped`.
@@ -299,6 +310,15 @@ impl PipelineView {
     }
 }
 
+impl StoryTaskView {
+    /// Adds the content of the task, as its planner proposed it.
+    pub(crate) fn add_content(&mut self, task: StoryTask) {
+        self.description = task.description;
+        self.acceptance_criteria = task.acceptance_criteria;
+        self.estimated_lines = Some(task.estimated_lines);
+    }
+}
+
 fn phase_view(run: &PipelineRun, number: u8, phase: &PhaseDefinition) -> PipelinePhaseView {
     let record = run.records.get(&number);
     let status = match (&run.state, record) {
@@ -335,6 +355,9 @@ fn task_views(
         phase,
         key: node.key.clone(),
         title: node.title.clone(),
+        description: String::new(),
+        acceptance_criteria: Vec::new(),
+        estimated_lines: None,
         depends_on: node.depends_on.clone(),
         status: node.status.to_string(),
         task: node.task.map(|task| task.0),

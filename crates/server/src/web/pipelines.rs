@@ -12,7 +12,7 @@ use super::form_fields::FormFields;
 use super::layout::{DisplayTime, Layout, Notice};
 use super::permissions::PagePermissions;
 use super::session::{Session, redirect_with_notice};
-use super::{PageError, PageResult, WebState, render};
+use super::{PageError, PageResult, WebState, labels, render};
 use crate::app::{App, Error};
 use crate::dto::{PipelineAction, PipelineView};
 
@@ -59,6 +59,8 @@ pub(super) struct StoryView {
     started: Option<DisplayTime>,
     phases: Vec<PhaseCell>,
     levels: Vec<Vec<TaskCell>>,
+    /// A person decides about the tasks, and reads them first.
+    shows_tasks: bool,
     buttons: Vec<ActionButton>,
     can_act: bool,
 }
@@ -78,6 +80,11 @@ struct PhaseCell {
 struct TaskCell {
     key: String,
     title: String,
+    /// Paragraphs of the description.
+    description: Vec<String>,
+    criteria: Vec<String>,
+    /// Estimated size, in words.
+    estimate: Option<String>,
     status: String,
     tone: &'static str,
     needs: String,
@@ -200,6 +207,7 @@ impl StoryView {
             started: view.started_at.map(DisplayTime::ago),
             phases: phase_cells(&view),
             levels: task_levels(&view),
+            shows_tasks: view.state == "at_split",
             buttons: view.actions.iter().map(|action| button(*action)).collect(),
             can_act,
             view,
@@ -268,6 +276,9 @@ fn task_levels(view: &PipelineView) -> Vec<Vec<TaskCell>> {
             level.push(TaskCell {
                 key: task.key.clone(),
                 title: task.title.clone(),
+                description: labels::paragraphs(&task.description),
+                criteria: task.acceptance_criteria.clone(),
+                estimate: task.estimated_lines.map(|lines| pluralize(lines, "line")),
                 status: capitalize(&task.status),
                 tone: status_tone(&task.status),
                 needs: task.depends_on.join(", "),

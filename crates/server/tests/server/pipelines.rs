@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 use tamma_core::ids::{PipelineId, ProjectId};
 use tamma_core::pipeline::signal::{PhaseSignal, SignalSource};
 use tamma_core::pipeline::{
-    PhaseWork, PipelineDefinition, PipelineEvent, PipelineRequest, PipelineRun, step,
+    PhaseDefinition, PhaseRunner, PhaseWork, PipelineDefinition, PipelineEvent, PipelineRequest,
+    PipelineRun, TaskSplit, step,
 };
 use tamma_core::pipeline_alert::alert_for;
 use tamma_core::rules::Rules;
@@ -202,4 +203,41 @@ async fn a_session_opens_the_output_of_a_phase() {
     assert!(output.contains(">All &#60;good&#62;.\n\nPM COMPLETE\n</pre>"), "{output}");
     assert_eq!(browser.get(&format!("/pipelines/{id}/phases/2")).await.0, 404, "no output yet");
     team.server.end().await;
+}
+
+#[tokio::test]
+async fn the_tasks_of_a_split_are_shown_with_their_content_before_they_start() {
+    let server = TestServer::with(local_config()).await;
+    let project = server.project("/nowhere").await;
+    let split = json!({ "tasks": [{
+        "key": "api", "title": "Add the endpoint", "description": "Add it.\n\nUse <axum>.",
+        "acceptance_criteria": ["It returns 200."], "estimated_lines": 40,
+    }] });
+    let split: TaskSplit = serde_json::from_value(split).expect("split");
+    let text = serde_json::to_string(&split).expect("JSON");
+    let stored = server.store.save_text(&text).await.expect("stored");
+    let tasks = PhaseDefinition {
+        id: "tasks".to_owned(),
+        runner: PhaseRunner::Tasks,
+        ..PhaseDefinition::default()
+    };
+    let definition = PipelineDefinition { name: "own".to_owned(), phases: vec![tasks] };
+    let request = PipelineRequest { definition, to: 1, approve: [].into(), ..at_gate().request };
+    let (run, _) = step(&PipelineRun::new(request).expect("run"), now(), PipelineEvent::Start)
+        .expect("started");
+    let (graph, work) = (split.graph(stored), PhaseWork::default());
+    let proposed = PipelineEvent::SplitProposed { phase: 1, graph, work };
+    let id = save(&server, project, 1, step(&run, now(), proposed).expect("split").0).await;
+    let (_, view) = server.get(&format!("/pipelines/{id}")).await;
+    let task = &view["tasks"][0];
+    assert_eq!(task["description"], "Add it.\n\nUse <axum>.");
+    assert_eq!(task["acceptance_criteria"], json!(["It returns 200."]));
+    assert_eq!(task["estimated_lines"], 40);
+    let page = Browser::new(&server).page(&format!("/pipelines/{id}")).await;
+    for expected in ["About 40 lines", "<p>Use &#60;axum&#62;.</p>", "<li>It returns 200.</li>"] {
+        assert!(page.contains(expected), "{expected} is missing: {page}");
+    }
+    let (_, listed) = server.get("/pipelines").await;
+    assert_eq!(listed["pipelines"][0]["tasks"][0]["description"], Value::Null, "lists are short");
+    server.end().await;
 }

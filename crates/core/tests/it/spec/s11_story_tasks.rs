@@ -227,6 +227,17 @@ fn a_task_without_criteria_is_rejected() {
     assert_eq!(split.validate(), ["task `a`: `acceptance_criteria` is empty"]);
 }
 
+#[rstest]
+#[case("ä".repeat(200), true)]
+#[case("ä".repeat(201), false)]
+#[case(" ".to_owned(), false)]
+#[case("two\nlines".to_owned(), false)]
+fn titles_of_a_split_have_the_limits_of_any_task(#[case] title: String, #[case] is_valid: bool) {
+    let mut split = split(&[("a", &[])]);
+    split.tasks[0].title = title;
+    assert_eq!(split.validate().is_empty(), is_valid);
+}
+
 proptest! {
     #[test]
     fn every_order_respects_the_graph_and_the_limit(
