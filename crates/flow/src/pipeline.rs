@@ -250,12 +250,6 @@ impl PipelineWorkflow {
         }
     }
 
-    /// Returns the run.
-    #[query(name = "current_run")]
-    pub fn current_run(&self, _ctx: &WorkflowContextView) -> PipelineRun {
-        self.run.clone()
-    }
-
     #[update_validator(act)]
     fn validate_action(
         &self,
@@ -368,8 +362,6 @@ async fn run_commands(
             PipelineCommand::StopPhase { .. } => {
                 in_flight.stop.cancel_with_reason("cancelled".to_owned());
             }
-            // These are states of the run; people see them in the database.
-            PipelineCommand::AskGate { .. } | PipelineCommand::AskSplit { .. } => {}
             PipelineCommand::StartTasks { phase, keys } => {
                 let tasks = children::start_tasks(ctx, &mut in_flight.children, phase, keys).await;
                 let at = now(ctx);

@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 use serde_json::Value;
-use tamma_core::cost::{Cost, Usage, Usd};
-use tamma_core::ids::{CommitId, Name, PipelineId, ProjectId, Reference};
+use tamma_core::cost::{Cost, Usage};
+use tamma_core::ids::{CommitId, Name, PipelineId, ProjectId};
 use tamma_core::pipeline::{PhaseRecord, PhaseStatus, PipelineRun, PipelineState};
 use tamma_core::pipeline_alert::PipelineAlert;
 use tamma_core::task_loop::Timestamp;
@@ -151,17 +151,10 @@ struct PhaseColumns {
     reason: Option<String>,
     completed_at: Option<Timestamp>,
     tokens: i64,
-    cost_usd: Option<Usd>,
-    took_ms: i64,
-    output: Option<Reference>,
 }
 
 impl PhaseColumns {
     fn new(run: &PipelineRun, number: u8, record: &PhaseRecord) -> Self {
-        let known = |usage: Usage| match usage.cost {
-            Cost::Known(usd) => Some(usd),
-            Cost::Unknown => None,
-        };
         Self {
             phase: number,
             name: run.request.phase(number).map(|phase| phase.id.clone()).unwrap_or_default(),
@@ -170,9 +163,6 @@ impl PhaseColumns {
             reason: record.reason.clone(),
             completed_at: record.completed_at,
             tokens: to_i64(record.work.tokens()),
-            cost_usd: record.work.usage.and_then(known),
-            took_ms: to_i64(record.work.took_ms),
-            output: record.work.output.clone(),
         }
     }
 }
@@ -330,9 +320,6 @@ impl Store {
             i32::try_from(*number).unwrap_or(i32::MAX),
             to_i64(*revision),
             json(run),
-            run.request.definition.name,
-            run.state.name(),
-            run.state.phase().map(i16::from),
             write.is_live,
             run.state.needs_person(),
             write.started_by.as_str(),

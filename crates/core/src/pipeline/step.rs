@@ -164,16 +164,6 @@ pub enum PipelineCommand {
         /// Phase to stop.
         phase: u8,
     },
-    /// Ask a person whether a phase may start.
-    AskGate {
-        /// Phase that would start.
-        phase: u8,
-    },
-    /// Ask a person whether the tasks of a phase may start.
-    AskSplit {
-        /// Phase of the tasks.
-        phase: u8,
-    },
     /// Start tasks, and report their IDs.
     StartTasks {
         /// Phase of the tasks.
@@ -249,7 +239,7 @@ pub fn step(
             next.graphs.insert(phase, graph);
             next.planning.insert(phase, work);
             next.state = PipelineState::AtSplit(phase);
-            vec![PipelineCommand::AskSplit { phase }]
+            Vec::new()
         }
         (PipelineState::RunningTasks(running), PipelineEvent::TasksStarted { phase, tasks })
             if *running == phase =>
@@ -304,7 +294,7 @@ impl PipelineRun {
             self.request.phase(phase).is_some_and(|it| it.runner == PhaseRunner::Approval);
         if is_approval || self.request.approve.contains(&phase) {
             self.state = PipelineState::AtGate(phase);
-            vec![PipelineCommand::AskGate { phase }]
+            Vec::new()
         } else {
             self.run_phase(phase)
         }
@@ -314,7 +304,7 @@ impl PipelineRun {
         // The split of an earlier run is approved again instead of planned again.
         if self.graphs.contains_key(&phase) {
             self.state = PipelineState::AtSplit(phase);
-            return vec![PipelineCommand::AskSplit { phase }];
+            return Vec::new();
         }
         self.state = PipelineState::Running(phase);
         vec![PipelineCommand::RunPhase { phase, job_number: self.next_job() }]

@@ -58,7 +58,7 @@ fn at_split(parallel: Option<u16>, tasks: &[(&str, &[&str])]) -> PipelineRun {
         PipelineEvent::SplitProposed { phase: 1, graph: graph(tasks), work: PhaseWork::default() };
     let run = PipelineRun::new(request).unwrap();
     let (run, command) = after(run, [PipelineEvent::Start, proposed]);
-    assert_eq!(command, PipelineCommand::AskSplit { phase: 1 });
+    assert_eq!(command, None);
     assert_eq!(run.state, PipelineState::AtSplit(1));
     run
 }
@@ -139,8 +139,8 @@ fn a_failed_task_stops_only_its_dependants() {
 fn a_continued_phase_starts_the_missing_tasks_only_and_asks_again() {
     let (run, ..) = play(&at_split(None, DIAMOND), &["b"]);
     let again = run.continue_with(run.resume_request().unwrap()).unwrap();
-    let (again, command) = after(again, [PipelineEvent::Start]);
-    assert_eq!(command, PipelineCommand::AskSplit { phase: 1 });
+    let (again, _) = after(again, [PipelineEvent::Start]);
+    assert_eq!(again.state, PipelineState::AtSplit(1));
     let (again, order, _) = play(&again, &[]);
     assert_eq!(order, ["b", "d"]);
     assert_eq!(again.state, PipelineState::AtGate(2));
@@ -156,7 +156,8 @@ fn a_person_can_skip_or_stop_the_tasks() {
     assert!(stopped.state.is_over() && stopped.records.is_empty());
     let again = stopped.continue_with(stopped.resume_request().unwrap()).unwrap();
     let (_, command) = after(again, [PipelineEvent::Start]);
-    assert!(matches!(command, PipelineCommand::RunPhase { phase: 1, .. }), "it is planned again");
+    let is_planned = matches!(command, Some(PipelineCommand::RunPhase { phase: 1, .. }));
+    assert!(is_planned, "it is planned again");
 }
 
 #[test]
@@ -180,13 +181,13 @@ fn a_cancelled_run_cancels_its_tasks_and_stops_when_they_have_ended() {
     let (run, _) = step(&run, at(), started(&["a", "e"])).unwrap();
     let (run, command) = after(run, [cancelled()]);
     let (tasks, by) = (vec![task_id("a"), task_id("e")], "ada".parse().unwrap());
-    assert_eq!(command, PipelineCommand::CancelTasks { phase: 1, tasks, by });
+    assert_eq!(command, Some(PipelineCommand::CancelTasks { phase: 1, tasks, by }));
     assert_eq!(run.describe_state(), "cancelling the tasks of tasks");
     assert!(step(&run, at(), cancelled()).is_err(), "once is enough");
     let (run, commands) = step(&run, at(), ended("a", true)).unwrap();
     assert!(commands.is_empty(), "no other task starts");
     let (run, command) = after(run, [ended("e", false)]);
-    assert!(matches!(command, PipelineCommand::Finish { .. }));
+    assert!(matches!(command, Some(PipelineCommand::Finish { .. })));
     assert_eq!(run.state, stopped_by_ada(1, "cancelled by ada"));
     assert_eq!(statuses(&run), [(1, PhaseStatus::Blocked)]);
     assert_eq!(run.graphs[&1].keys(NodeStatus::Skipped), ["d", "b", "c"]);
