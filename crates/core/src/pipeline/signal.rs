@@ -99,18 +99,6 @@ impl PhaseSignal {
     }
 }
 
-/// Returns the signal of a phase: the structured one, or else the one in the output.
-pub fn resolve(
-    structured: Option<PhaseSignal>,
-    output: &str,
-    phase: &PhaseDefinition,
-) -> (PhaseSignal, SignalSource) {
-    match structured {
-        Some(signal) => (signal, SignalSource::Structured),
-        None => (parse(output, phase), SignalSource::LastLine),
-    }
-}
-
 /// Parses the signal at the end of an output.
 pub fn parse(output: &str, phase: &PhaseDefinition) -> PhaseSignal {
     let last = output.lines().map(str::trim_end).rfind(|line| !line.is_empty()).unwrap_or_default();

@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 use tamma_core::budget::{self, Grant, SpendLimit};
-use tamma_core::pipeline::PhaseDefinition;
 use tamma_core::pipeline::files::WORKFLOW_DIR;
 use tamma_core::pipeline::signal::{self, SignalSource};
+use tamma_core::pipeline::{PhaseDefinition, PhaseRunner};
 use tamma_core::rules::CouncilMember;
 use tamma_engine::agent::{RunEnd, RunMode};
 use tamma_engine::submission::{Submission, SubmissionFacts};
@@ -176,9 +176,6 @@ fn allowance(ctx: &PhaseContext, phase: &PhaseDefinition) -> SpendLimit {
 /// Converts the end of a run to the end of the phase.
 pub(super) fn phase_end(run: AgentRun, phase: &PhaseDefinition) -> PhaseEnd {
     let AgentRun { report, messages, .. } = run;
-    let unclear = |text: &str| {
-        PhaseEndKind::Signal(signal::resolve(None, text, phase).0, SignalSource::LastLine)
-    };
     let blocked = |reason: String| {
         let signal = signal::PhaseSignal::Blocked(reason);
         PhaseEndKind::Signal(signal, SignalSource::Structured)
@@ -189,12 +186,14 @@ pub(super) fn phase_end(run: AgentRun, phase: &PhaseDefinition) -> PhaseEnd {
         }
         RunEnd::Finished { submission: Submission::Split(split), .. } => PhaseEndKind::Split(split),
         RunEnd::Finished { submission: Submission::Invalid { errors, .. }, .. }
-            if !errors.is_empty() && errors != ["no clear signal"] =>
+            if phase.runner == PhaseRunner::Tasks =>
         {
             let reason = format!("invalid submission: {}", errors.join("; "));
             PhaseEndKind::Signal(signal::PhaseSignal::Failed(reason), SignalSource::Structured)
         }
-        RunEnd::Finished { .. } => unclear(&messages),
+        RunEnd::Finished { .. } => {
+            PhaseEndKind::Signal(signal::parse(&messages, phase), SignalSource::LastLine)
+        }
         RunEnd::Crashed { reason } => {
             let last = report.stderr.lines().rev().find(|line| !line.trim().is_empty());
             PhaseEndKind::Crashed(match last {
