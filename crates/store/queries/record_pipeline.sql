@@ -17,8 +17,8 @@ WITH saved AS (
         updated_at = clock_timestamp(),
         base = coalesce($9, base),
         story_path = coalesce($10, story_path),
-        branch = coalesce($11, branch),
-        commit = coalesce($12, commit),
+        branch = $11,
+        commit = $12,
         delivery_error = $13
     WHERE id = $1 AND (run_number < $2 OR (run_number = $2 AND (revision < $3 OR run IS NULL)))
     RETURNING id, project, version

@@ -108,6 +108,21 @@ async fn an_older_or_repeated_write_changes_nothing() {
 }
 
 #[tokio::test]
+async fn a_new_run_has_not_delivered_the_branch_of_the_last_one() {
+    let (_database, store) = fresh().await;
+    store.ensure_pipeline(id(1), PROJECT, "plans/a", "A-1").await.expect("result");
+    let commit = "c".repeat(40).parse().expect("a commit");
+    let delivered = Some(("tamma/a".to_owned(), commit));
+    let first = PipelineWrite { delivered, base: Some(commit), ..write(1, 1, stopped()) };
+    store.save_pipeline(&first).await.expect("result");
+    let story = store.pipeline(id(1)).await.expect("result");
+    assert_eq!((story.branch.as_deref(), story.commit), (Some("tamma/a"), Some(commit)));
+    store.save_pipeline(&write(2, 0, at_gate())).await.expect("result");
+    let story = store.pipeline(id(1)).await.expect("result");
+    assert_eq!((story.branch, story.commit, story.base), (None, None, Some(commit)));
+}
+
+#[tokio::test]
 async fn lists_show_runs_that_wait_for_a_person() {
     let (_database, store) = fresh().await;
     store.ensure_pipeline(id(1), PROJECT, "plans/a", "A-1").await.expect("result");
