@@ -111,6 +111,19 @@ pub enum PipelineRefusal {
     /// Run has not ended, or has nothing left to do.
     #[error("cannot continue: the run is {0}")]
     NothingToContinue(String),
+    /// Another answer was first.
+    #[error("{by} has already answered at the gate of {phase}: {answer}")]
+    AlreadyAnswered {
+        /// ID of the phase.
+        phase: String,
+        /// First answer.
+        answer: GateAnswer,
+        /// Person who gave it.
+        by: Name,
+    },
+    /// No gate waits for an answer.
+    #[error("no gate waits for an answer: the run is {0}")]
+    NotAsking(String),
 }
 
 /// Result of a phase.
@@ -264,6 +277,17 @@ pub struct GateApproval {
     pub at: Timestamp,
 }
 
+/// Answer at the gate of a phase.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AnsweredGate {
+    /// Number of the phase.
+    pub phase: u8,
+    /// Answer.
+    pub answer: GateAnswer,
+    /// Person who answered.
+    pub by: Name,
+}
+
 /// Run of a pipeline.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PipelineRun {
@@ -285,6 +309,9 @@ pub struct PipelineRun {
     /// People who let a phase or its tasks start at a gate, by number.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub approvals: BTreeMap<u8, GateApproval>,
+    /// Last answer at a gate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_answer: Option<AnsweredGate>,
     /// Person who cancelled the run. It stops once its tasks have ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cancelled_by: Option<Name>,
@@ -320,6 +347,7 @@ impl PipelineRun {
             planning: BTreeMap::new(),
             last_job_number: 0,
             approvals: BTreeMap::new(),
+            last_answer: None,
             cancelled_by: None,
         })
     }
@@ -411,6 +439,18 @@ impl PipelineRun {
         let after_last =
             || self.records.keys().next_back().map_or(1, |last| last.saturating_add(1));
         self.state.phase().unwrap_or_else(after_last)
+    }
+
+    /// Returns the reason why an answer is too late, or was not asked for.
+    pub fn refuse_answer(&self) -> PipelineRefusal {
+        match &self.last_answer {
+            Some(AnsweredGate { phase, answer, by }) => PipelineRefusal::AlreadyAnswered {
+                phase: self.request.id(*phase).to_owned(),
+                answer: *answer,
+                by: by.clone(),
+            },
+            None => PipelineRefusal::NotAsking(self.describe_state()),
+        }
     }
 
     /// Returns the state in words.

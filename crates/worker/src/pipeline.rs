@@ -78,6 +78,9 @@ pub(crate) struct PhaseEnd {
     /// Complete or partial output.
     pub(crate) output: String,
     pub(crate) usage: Option<Usage>,
+    /// Set if the agent reported the usage.
+    #[serde(default)]
+    pub(crate) is_estimated: bool,
 }
 
 /// Kind of a phase's end.
@@ -99,7 +102,7 @@ pub(crate) enum PhaseEndKind {
 impl PhaseEnd {
     fn signal(signal: PhaseSignal, output: String) -> Self {
         let kind = PhaseEndKind::Signal(signal, SignalSource::Structured);
-        Self { kind, output, usage: None }
+        Self { kind, output, usage: None, is_estimated: false }
     }
 
     fn blocked(reason: impl Into<String>, output: String) -> Self {
@@ -447,7 +450,7 @@ impl PipelineActivities {
         (at, took_ms): (Timestamp, u64),
     ) -> Result<PhaseResult, Error> {
         let phase = ctx.request.phase;
-        let PhaseEnd { kind, mut output, usage } = end;
+        let PhaseEnd { kind, mut output, usage, is_estimated } = end;
         if let PhaseEndKind::Signal(signal, SignalSource::Structured) = &kind
             && let Some(line) = signal.line(&ctx.phase())
         {
@@ -457,7 +460,8 @@ impl PipelineActivities {
             output = format!("{text}{gap}{line}\n");
         }
         let output = self.save_text(ctx, &output).await?;
-        let work = PhaseWork { output: Some(output), usage, took_ms, commit: None };
+        let output = Some(output);
+        let work = PhaseWork { output, usage, is_estimated, took_ms, commit: None };
         let event = match kind {
             PhaseEndKind::Signal(signal, source) => {
                 PipelineEvent::PhaseEnded { phase, signal, source, work }

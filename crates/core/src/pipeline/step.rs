@@ -7,7 +7,7 @@ use strum::Display;
 
 use super::signal::{PhaseSignal, SignalSource};
 use super::{
-    GateApproval, NodeStatus, PhaseDefinition, PhaseRecord, PhaseRunner, PhaseStatus,
+    AnsweredGate, GateApproval, NodeStatus, PhaseDefinition, PhaseRecord, PhaseRunner, PhaseStatus,
     PipelineRefusal, PipelineRun, PipelineState, PipelineVerdict, TaskGraph,
 };
 use crate::cost::Usage;
@@ -23,6 +23,9 @@ pub struct PhaseWork {
     /// Tokens and cost; `None` without model calls.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<Usage>,
+    /// Set if the agent reported the usage, and nobody metered it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_estimated: bool,
     /// Duration, in milliseconds.
     #[serde(default)]
     pub took_ms: u64,
@@ -208,9 +211,11 @@ pub fn step(
             Vec::new()
         }
         (PipelineState::AtGate(phase), PipelineEvent::GateAnswered { answer, by }) => {
+            next.last_answer = Some(AnsweredGate { phase: *phase, answer, by: by.clone() });
             next.answer_gate(*phase, answer, &by, at)
         }
         (PipelineState::AtSplit(phase), PipelineEvent::GateAnswered { answer, by }) => {
+            next.last_answer = Some(AnsweredGate { phase: *phase, answer, by: by.clone() });
             next.answer_split(*phase, answer, &by, at)
         }
         (
@@ -264,6 +269,7 @@ pub fn step(
         {
             next.cancel(&by, at)
         }
+        (_, PipelineEvent::GateAnswered { .. }) => return Err(run.refuse_answer()),
         _ => return Err(unexpected(run, name)),
     };
     Ok((next, commands))

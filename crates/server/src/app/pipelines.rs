@@ -153,15 +153,7 @@ impl App {
         action: PipelineAction,
     ) -> Result<PipelineView, Error> {
         let story = self.store.pipeline(id).await?;
-        let permission = match action {
-            PipelineAction::Continue | PipelineAction::Skip | PipelineAction::Stop => {
-                Permission::Decide
-            }
-            PipelineAction::Cancel | PipelineAction::Resume | PipelineAction::Dismiss => {
-                Permission::Work
-            }
-        };
-        self.authorize(by, permission, story.project).await?;
+        self.authorize(by, action.permission(), story.project).await?;
         let action = match action {
             PipelineAction::Resume => return self.resume_pipeline(by, &story).await,
             PipelineAction::Dismiss => return self.dismiss_pipeline(by, &story).await,
@@ -170,6 +162,7 @@ impl App {
             PipelineAction::Stop => FlowAction::Answer(GateAnswer::Stop),
             PipelineAction::Cancel => FlowAction::Cancel,
         };
+        let is_answer = matches!(action, FlowAction::Answer(_));
         let request = PipelineActionRequest { at: clock::now(), by: by.name.clone(), action };
         let key = clock::new_id().to_string();
         let options = WorkflowExecuteUpdateOptions::builder().update_id(key).build();
@@ -183,7 +176,10 @@ impl App {
                 Err(Error::Refused(failure.message.clone()))
             }
             Ok(Err(WorkflowUpdateError::NotFound(_))) => {
-                Err(Error::Refused(format!("the run of {} has ended", story.story_id)))
+                let ended = || format!("the run of {} has ended", story.story_id);
+                let late = story.run.filter(|run| is_answer && run.last_answer.is_some());
+                let late = late.map(|run| run.refuse_answer().to_string());
+                Err(Error::Refused(late.unwrap_or_else(ended)))
             }
             Ok(Err(error @ WorkflowUpdateError::PayloadConversion(_))) => {
                 Err(Error::Internal(error.into()))

@@ -7,6 +7,7 @@ use tamma_core::pipeline::{
     NodeStatus, PhaseDefinition, PhaseRunner, PhaseStatus, PipelineReport, PipelineRun,
     PipelineState, StoryTask,
 };
+use tamma_core::rules::Permission;
 use tamma_store::{StoredPhase, StoryPipeline};
 use utoipa::ToSchema;
 use uuid::Uuid;
@@ -57,6 +58,16 @@ pub enum PipelineAction {
     Resume,
     /// Remove a stopped run from the inbox.
     Dismiss,
+}
+
+impl PipelineAction {
+    /// Returns the permission that the action needs.
+    pub(crate) fn permission(self) -> Permission {
+        match self {
+            Self::Continue | Self::Skip | Self::Stop => Permission::Decide,
+            Self::Cancel | Self::Resume | Self::Dismiss => Permission::Work,
+        }
+    }
 }
 
 /// Request for an action on a pipeline.

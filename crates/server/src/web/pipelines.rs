@@ -4,7 +4,6 @@ use askama::Template;
 use axum::extract::{Path, State};
 use tamma_core::format::{capitalize, pluralize};
 use tamma_core::ids::{PipelineId, ProjectId};
-use tamma_core::rules::Permission;
 use tamma_store::PipelineFilter;
 use uuid::Uuid;
 
@@ -61,8 +60,10 @@ pub(super) struct StoryView {
     levels: Vec<Vec<TaskCell>>,
     /// A person decides about the tasks, and reads them first.
     shows_tasks: bool,
+    /// Actions of this person.
     buttons: Vec<ActionButton>,
-    can_act: bool,
+    /// Others can act, and this person cannot.
+    is_read_only: bool,
 }
 
 struct PhaseCell {
@@ -197,8 +198,12 @@ impl StoryView {
     ) -> Result<Self, Error> {
         let ProjectId(project) = app.store.pipeline(id).await?.project;
         let view = app.pipeline_view(id).await?;
-        let needed = if view.question.is_some() { Permission::Decide } else { Permission::Work };
-        let can_act = permissions.allows(project, needed).await;
+        let mut buttons = Vec::new();
+        for action in &view.actions {
+            if permissions.allows(project, action.permission()).await {
+                buttons.push(button(*action));
+            }
+        }
         Ok(Self {
             layout: layout.clone(),
             state: capitalize(&view.state_text),
@@ -208,8 +213,8 @@ impl StoryView {
             phases: phase_cells(&view),
             levels: task_levels(&view),
             shows_tasks: view.state == "at_split",
-            buttons: view.actions.iter().map(|action| button(*action)).collect(),
-            can_act,
+            is_read_only: buttons.is_empty() && !view.actions.is_empty(),
+            buttons,
             view,
         })
     }

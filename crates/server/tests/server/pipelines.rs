@@ -190,6 +190,22 @@ async fn roles_decide_who_runs_a_pipeline_and_who_answers_at_its_gate() {
 }
 
 #[tokio::test]
+async fn a_page_offers_the_actions_that_the_person_may_do() {
+    let team = Team::new().await;
+    let id = save(&team.server, team.project, 1, at_gate()).await;
+    let path = format!("/pipelines/{id}");
+    for (person, may_decide, may_cancel) in
+        [("Ada", true, true), ("Max", false, true), ("Vera", false, false)]
+    {
+        let page = team.browser(&team.add(person).await).await.page(&path).await;
+        assert_eq!(page.contains("Skip phase"), may_decide, "{person}: {page}");
+        assert_eq!(page.contains("Cancel run"), may_cancel, "{person}: {page}");
+        assert_eq!(page.contains("read-only access"), !may_cancel, "{person}: {page}");
+    }
+    team.server.end().await;
+}
+
+#[tokio::test]
 async fn a_session_opens_the_output_of_a_phase() {
     let team = Team::new().await;
     let (server, vera, mut run) = (&team.server, team.add("Vera").await, at_gate());

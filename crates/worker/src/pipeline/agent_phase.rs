@@ -210,5 +210,6 @@ pub(super) fn phase_end(run: AgentRun, phase: &PhaseDefinition) -> PhaseEnd {
         RunEnd::Unpriced { model } => blocked(tamma_core::prices::unpriced_reason(&model)),
         RunEnd::QuestionAsked { question } => blocked(format!("question: {}", question.question)),
     };
-    PhaseEnd { kind, output: messages, usage: report.usage }
+    let is_estimated = report.usage.is_some() && !report.metered;
+    PhaseEnd { kind, output: messages, usage: report.usage, is_estimated }
 }

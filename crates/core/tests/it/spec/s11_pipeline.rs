@@ -57,7 +57,8 @@ pub(crate) fn after(
 fn work(tokens: u64) -> PhaseWork {
     let tokens = Tokens { input: tokens - 10, output: 10, ..Tokens::default() };
     let usage = Usage { tokens, cost: Cost::Known(Usd::from_cents(5)) };
-    PhaseWork { output: Some("out".parse().unwrap()), usage: Some(usage), took_ms: 7, commit: None }
+    let output = Some("out".parse().unwrap());
+    PhaseWork { output, usage: Some(usage), took_ms: 7, ..PhaseWork::default() }
 }
 
 fn ended(phase: u8, signal: PhaseSignal) -> PipelineEvent {
@@ -364,7 +365,6 @@ fn crashed(phase: u8) -> PipelineEvent {
 }
 
 #[rstest]
-#[case(full_run(), answered(GateAnswer::Continue), "`gate_answered`", "ready")]
 #[case(full_run(), success(1), "`phase_ended`", "ready")]
 #[case(started(), PipelineEvent::Start, "`start`", "running pm_generate")]
 #[case(started(), success(2), "`phase_ended`", "running pm_generate")]
@@ -385,6 +385,16 @@ fn events_that_do_not_fit_the_state_are_refused(
 ) {
     let refusal = step(&run, at(), event).unwrap_err();
     assert_eq!(refusal.to_string(), format!("event {name} is not possible: the run is {state}"));
+}
+
+#[test]
+fn a_late_answer_learns_who_answered_first() {
+    let answer = |run: &PipelineRun| step(run, at(), answered(GateAnswer::Stop));
+    let refused = answer(&full_run()).unwrap_err().to_string();
+    assert_eq!(refused, "no gate waits for an answer: the run is ready");
+    let (run, _) = after(at_gate(), [answered(GateAnswer::Continue)]);
+    let refused = answer(&run).unwrap_err().to_string();
+    assert_eq!(refused, "ada has already answered at the gate of pm_generate: continue");
 }
 
 // Continuing.
@@ -530,17 +540,21 @@ fn the_report_is_a_table_for_people() {
 **Reason**: a|b
 **To continue**: fix the problem, then run
 `tamma pipeline run plans/wishlist WISH-001 --from 3`
-**Total tokens**: 200 (≈ $0.1)
+**Total tokens**: 200 ($0.1)
 "
     );
 }
 
 #[test]
 fn the_report_of_a_complete_run_has_nothing_to_continue() {
-    let (run, _) = after(run(6, 6, &[]), [PipelineEvent::Start, success(6)]);
-    let text = PipelineReport::new(&run).to_string();
-    let end = text.split_once("**Status**").unwrap().1;
-    assert_eq!(end, ": COMPLETE\n**Total tokens**: 100 (≈ $0.05)\n");
+    let (mut run, _) = after(run(6, 6, &[]), [PipelineEvent::Start, success(6)]);
+    let end = |run: &PipelineRun| {
+        let text = PipelineReport::new(run).to_string();
+        text.split_once("**Status**").unwrap().1.to_owned()
+    };
+    assert_eq!(end(&run), ": COMPLETE\n**Total tokens**: 100 ($0.05)\n");
+    run.records.get_mut(&6).unwrap().work.is_estimated = true;
+    assert_eq!(end(&run), ": COMPLETE\n**Total tokens**: 100 (≈ $0.05)\n");
 }
 
 #[test]
