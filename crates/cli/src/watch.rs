@@ -179,7 +179,7 @@ impl TaskWatcher<'_> {
         }
     }
 
-    /// Prints a regular update about the task. A live status line shows the same all the time.
+    /// Prints a regular update about the task. A live status line already shows it.
     fn print_update(&mut self, data: &str) -> Result<()> {
         let update: TaskUpdate =
             serde_json::from_str(data).context("cannot parse an update from the server")?;

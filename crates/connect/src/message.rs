@@ -44,9 +44,9 @@ pub struct AlertMessage {
 pub struct MessageItem {
     /// Kind of the alert, such as `approval_needed`.
     pub kind: String,
-    /// ID of the task.
+    /// ID of the task or pipeline.
     pub task: Uuid,
-    /// Title of the task.
+    /// Title of the task, or story of the pipeline.
     pub title: String,
     /// Name of the project.
     pub project: String,
@@ -76,7 +76,7 @@ pub enum Receiver {
     Slack {
         /// URL of its incoming webhook, or of the API method that posts a message.
         url: String,
-        /// Name of the channel; `None` for the one of the incoming webhook.
+        /// Name of the channel; `None` for the incoming webhook's own channel.
         channel: Option<String>,
         /// Token of the bot that posts; `None` for an incoming webhook.
         token: Option<String>,
@@ -370,7 +370,7 @@ mod tests {
             (
                 ChannelType::Slack,
                 vec![("channel", "#tamma-alerts")],
-                "channel `slack` has no `token`: Slack takes messages for a channel only",
+                "channel `slack` has no `token`: Slack accepts messages to a channel only",
             ),
             (
                 ChannelType::Email,

@@ -88,7 +88,8 @@ pub struct Issue {
 }
 
 impl Issue {
-    pub(crate) fn is_blocking(&self) -> bool {
+    /// Returns `true` if the issue fails a review.
+    pub fn is_blocking(&self) -> bool {
         self.severity >= IssueSeverity::Error
     }
 

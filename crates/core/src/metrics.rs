@@ -99,7 +99,7 @@ impl MetricsTally {
         }
         self.add_council(entry);
         match (entry.name, &entry.data) {
-            // A person's edit is no retry.
+            // A person's edit is not a retry.
             (EntryName::SmPlanAdjusted, _) => {
                 self.plan_revisions += u64::from(!matches!(entry.actor, Actor::Person(_)));
             }

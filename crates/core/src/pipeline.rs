@@ -23,6 +23,7 @@ pub use self::definition::{
 pub use self::report::{PhaseRow, PipelineReport, PipelineVerdict};
 pub use self::step::{GateAnswer, PhaseWork, PipelineCommand, PipelineEvent, step};
 pub use self::task_graph::{NodeStatus, StoryTask, TaskGraph, TaskNode, TaskSplit};
+use crate::ids::Name;
 use crate::pipeline::signal::{PhaseSignal, SignalSource};
 use crate::time::Timestamp;
 
@@ -31,6 +32,10 @@ const MAX_FEATURE_DIR: usize = 500;
 
 /// Longest story ID, in bytes.
 const MAX_STORY_ID: usize = 100;
+
+/// Key in the metadata of a story's task that names its pipeline. The task starts from the branch
+/// of the story.
+pub const PIPELINE_METADATA_KEY: &str = "pipeline";
 
 /// Request to run a pipeline.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -81,8 +86,10 @@ pub enum PipelineRefusal {
         /// Last phase of the range.
         to: u8,
     },
-    /// Gate for a phase outside the range.
-    #[error("gate for phase {0} is outside the range; extend the range or remove the gate")]
+    /// Approval gate for a phase outside the range.
+    #[error(
+        "approval gate for phase {0} is outside the range; extend the range or remove the gate"
+    )]
     GateOutsideRange(u8),
     /// Feature directory that is not a folder below the root of the repository.
     #[error(
@@ -104,6 +111,19 @@ pub enum PipelineRefusal {
     /// Run has not ended, or has nothing left to do.
     #[error("cannot continue: the run is {0}")]
     NothingToContinue(String),
+    /// Another answer was first.
+    #[error("{by} has already answered at the gate of {phase}: {answer}")]
+    AlreadyAnswered {
+        /// ID of the phase.
+        phase: String,
+        /// First answer.
+        answer: GateAnswer,
+        /// Person who gave it.
+        by: Name,
+    },
+    /// No gate waits for an answer.
+    #[error("no gate waits for an answer: the run is {0}")]
+    NotAsking(String),
 }
 
 /// Result of a phase.
@@ -181,7 +201,7 @@ impl PhaseRecord {
 pub enum PipelineState {
     /// Not started.
     Ready,
-    /// Waiting for a person's decision at a phase's gate.
+    /// Waiting for a person's decision at a phase's approval gate.
     AtGate(u8),
     /// Running a phase.
     Running(u8),
@@ -199,6 +219,9 @@ pub enum PipelineState {
         verdict: PipelineVerdict,
         /// Reason for the stop.
         reason: String,
+        /// Person who stopped it; `None` if a phase did not complete.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        by: Option<Name>,
     },
 }
 
@@ -222,9 +245,14 @@ impl PipelineState {
         matches!(self, Self::Complete | Self::Stopped { .. })
     }
 
-    /// Returns `true` if a person must decide.
-    pub fn needs_person(&self) -> bool {
+    /// Returns `true` if the run waits for a person's decision.
+    pub fn is_asking(&self) -> bool {
         matches!(self, Self::AtGate(_) | Self::AtSplit(_))
+    }
+
+    /// Returns `true` if a person must act: decide, or fix what stopped the run.
+    pub fn needs_person(&self) -> bool {
+        self.is_asking() || matches!(self, Self::Stopped { by: None, .. })
     }
 
     /// Returns the phase that the run is at. `None` before it starts and after it is complete.
@@ -238,6 +266,26 @@ impl PipelineState {
             | Self::Stopped { phase, .. } => Some(*phase),
         }
     }
+}
+
+/// Approval at the gate of a phase.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GateApproval {
+    /// Person who approved.
+    pub by: Name,
+    /// Time of the approval.
+    pub at: Timestamp,
+}
+
+/// Answer at the gate of a phase.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AnsweredGate {
+    /// Number of the phase.
+    pub phase: u8,
+    /// Answer.
+    pub answer: GateAnswer,
+    /// Person who answered.
+    pub by: Name,
 }
 
 /// Run of a pipeline.
@@ -258,6 +306,15 @@ pub struct PipelineRun {
     /// Number of the last job. Numbers continue in later runs of the story.
     #[serde(default)]
     pub last_job_number: u32,
+    /// People who let a phase or its tasks start at a gate, by number.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub approvals: BTreeMap<u8, GateApproval>,
+    /// Last answer at a gate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_answer: Option<AnsweredGate>,
+    /// Person who cancelled the run. It stops once its tasks have ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cancelled_by: Option<Name>,
 }
 
 impl PipelineRun {
@@ -289,6 +346,9 @@ impl PipelineRun {
             graphs: BTreeMap::new(),
             planning: BTreeMap::new(),
             last_job_number: 0,
+            approvals: BTreeMap::new(),
+            last_answer: None,
+            cancelled_by: None,
         })
     }
 
@@ -381,6 +441,18 @@ impl PipelineRun {
         self.state.phase().unwrap_or_else(after_last)
     }
 
+    /// Returns the reason why an answer is too late, or was not asked for.
+    pub fn refuse_answer(&self) -> PipelineRefusal {
+        match &self.last_answer {
+            Some(AnsweredGate { phase, answer, by }) => PipelineRefusal::AlreadyAnswered {
+                phase: self.request.id(*phase).to_owned(),
+                answer: *answer,
+                by: by.clone(),
+            },
+            None => PipelineRefusal::NotAsking(self.describe_state()),
+        }
+    }
+
     /// Returns the state in words.
     pub fn describe_state(&self) -> String {
         DescribedState(self).to_string()
@@ -400,7 +472,13 @@ impl PipelineRun {
     }
 
     fn stop(&mut self, phase: u8, verdict: PipelineVerdict, reason: String) {
-        self.state = PipelineState::Stopped { phase, verdict, reason };
+        self.state = PipelineState::Stopped { phase, verdict, reason, by: None };
+    }
+
+    /// Stops the run as a person asked.
+    fn stop_by(&mut self, phase: u8, by: &Name, reason: String) {
+        let (verdict, by) = (PipelineVerdict::Blocked, Some(by.clone()));
+        self.state = PipelineState::Stopped { phase, verdict, reason, by };
     }
 }
 
@@ -412,10 +490,13 @@ impl fmt::Display for DescribedState<'_> {
         let id = |number: &u8| self.0.request.id(*number);
         match &self.0.state {
             PipelineState::Ready => write!(f, "ready"),
-            PipelineState::AtGate(phase) => write!(f, "at the gate of {}", id(phase)),
+            PipelineState::AtGate(phase) => write!(f, "waiting for approval of {}", id(phase)),
             PipelineState::Running(phase) => write!(f, "running {}", id(phase)),
             PipelineState::AtSplit(phase) => {
                 write!(f, "waiting for approval of the tasks of {}", id(phase))
+            }
+            PipelineState::RunningTasks(phase) if self.0.cancelled_by.is_some() => {
+                write!(f, "cancelling the tasks of {}", id(phase))
             }
             PipelineState::RunningTasks(phase) => write!(f, "running the tasks of {}", id(phase)),
             PipelineState::Complete => write!(f, "complete"),
@@ -424,11 +505,15 @@ impl fmt::Display for DescribedState<'_> {
     }
 }
 
+/// Characters that a feature directory cannot have. Command lines of phases can contain it, so no
+/// shell may read a part of it as a command.
+const FORBIDDEN_IN_FOLDERS: &str = "\\:*?`$;&|<>()'\"!#";
+
 /// Returns whether a text names a folder below the root of a repository.
 fn is_folder(text: &str) -> bool {
     let is_name = |part: &str| {
         !matches!(part, "" | "." | ".." | ".git")
-            && !part.contains(|c: char| c.is_control() || matches!(c, '\\' | ':' | '*' | '?' | '`'))
+            && !part.contains(|c: char| c.is_control() || FORBIDDEN_IN_FOLDERS.contains(c))
     };
     text.len() <= MAX_FEATURE_DIR && text.split('/').all(is_name)
 }

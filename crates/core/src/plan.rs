@@ -142,7 +142,7 @@ pub enum PlanError {
     #[error("`{0}` is missing: {hint}", hint = required_field_hint(.0))]
     MissingField(&'static str),
     /// Signals without a grade. They are requested once more, and then estimated.
-    #[error("`signals` lacks {names}: grade it; the signals choose the model", names = quote_factors(.0))]
+    #[error("`signals` lacks {names}: grade each of them; the signals choose the model", names = quote_factors(.0))]
     MissingSignals(Vec<ComplexityFactor>),
     /// Task without criteria, and a plan that proposes none.
     #[error("`criteria` is empty: the task has none, so propose criteria that can be checked")]

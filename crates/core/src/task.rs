@@ -11,6 +11,15 @@ use strum::{Display, EnumIter, EnumString};
 
 use crate::ids::{ProjectId, TaskId};
 
+/// Maximum length of a title, in characters.
+pub const MAX_TITLE_CHARS: usize = 200;
+
+/// Returns `true` if a text can be the title of a task: one line that is not too long.
+pub fn is_title(text: &str) -> bool {
+    let length = text.trim().chars().count();
+    (1..=MAX_TITLE_CHARS).contains(&length) && !text.contains(char::is_control)
+}
+
 /// Type of a task
 #[derive(
     Debug,

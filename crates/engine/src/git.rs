@@ -1,4 +1,4 @@
-//! The `git` program, run without a shell. Every git of Tamma starts here.
+//! The `git` program, run without a shell. Tamma starts git only here.
 //!
 //! Repositories and worktrees can be hostile: agents write files, and anybody can write a repository.
 //! So no command discovers its repository, and none reads a setting that they can write:
@@ -197,6 +197,9 @@ impl GitVersion {
     }
 }
 
+/// Oldest version that can merge the tasks of a story.
+pub(crate) const MERGE_VERSION: GitVersion = GitVersion { major: 2, minor: 38 };
+
 /// Installed git program of a supported version.
 #[derive(Debug, Clone)]
 pub struct Git {
@@ -224,7 +227,7 @@ impl Git {
         self.calls.load(Ordering::Relaxed)
     }
 
-    /// Starts building a command that runs in `folder` and uses no repository, also if the folder is
+    /// Starts building a command that runs in `folder` and uses no repository, even if the folder is
     /// part of one.
     pub(crate) fn outside(&self, folder: &Path) -> GitCommand<'_> {
         GitCommand {
@@ -354,7 +357,7 @@ impl GitCommand<'_> {
     }
 
     /// Runs the command and returns its output as [`run`](Self::run) does, or `None` if it fails.
-    /// Too much output is an error all the same.
+    /// Too much output is still an error.
     pub(crate) async fn run_if_successful<S: AsRef<OsStr>>(
         self,
         arguments: &[S],
@@ -367,7 +370,7 @@ impl GitCommand<'_> {
         Ok((output.code == Some(0)).then(|| output.text()))
     }
 
-    /// Runs the command and returns its output, also if it fails or prints too much.
+    /// Runs the command and returns its output, even if it fails or prints too much.
     pub(crate) async fn output<S: AsRef<OsStr>>(self, arguments: &[S]) -> Result<GitOutput, Error> {
         let start = |source| Error::Start { program: self.git.program.clone(), source };
         self.git.calls.fetch_add(1, Ordering::Relaxed);

@@ -38,7 +38,9 @@ pub enum Error {
     #[error("git returned an invalid commit ID")]
     NotACommit(#[from] ids::Error),
     /// Stored address of the project's repository is not allowed.
-    #[error("the repository's address is not allowed: {0}; register the project with another one")]
+    #[error(
+        "the repository's address is not allowed: {0}; register the project again with another address"
+    )]
     Address(#[from] AddressError),
     /// Revision does not exist in the project's repository.
     #[error("`{repository}` has no commit `{revision}`; commit or push it, or use another")]

@@ -223,7 +223,7 @@ pub fn choose(sandbox: SandboxMode) -> Result<SandboxKind, Error> {
         SandboxMode::Auto if cfg!(target_os = "macos") => {
             seatbelt().map_err(|reason| Error::NoSandbox { reason })
         }
-        // Landlock is no boundary against a hostile agent, so somebody has to ask for it.
+        // Landlock does not stop a hostile agent, so it must be chosen explicitly.
         SandboxMode::Auto => bubblewrap().map_err(|reason| Error::NoSandbox { reason }),
         SandboxMode::Bubblewrap => bubblewrap().map_err(not_here(SandboxKind::Bubblewrap)),
         SandboxMode::Landlock => landlock().map_err(not_here(SandboxKind::Landlock)),

@@ -1,4 +1,4 @@
-//! Files of a checkout that would block whoever reads them.
+//! Special files of a checkout that would block a program that reads them.
 //!
 //! Git reads `.gitignore` and `.gitattributes` wherever it goes. If an agent or a gate made one of
 //! them a named pipe, git would wait for a writer.
@@ -16,8 +16,8 @@ const MAX_LINK_BYTES: u64 = 10_000;
 /// Names of files that git reads in every folder.
 const READ_BY_GIT: [&str; 3] = [".gitignore", ".gitattributes", ".gitmodules"];
 
-/// Removes files that git would read and that are neither files, folders nor links. They are no
-/// work: a commit cannot contain them.
+/// Removes entries that git would read and that are neither files, folders nor links. No work is
+/// lost: a commit cannot contain them.
 pub(crate) async fn remove_special_files(root: &Path) -> Result<(), Error> {
     let folder = root.to_owned();
     let removed = tokio::task::spawn_blocking(move || remove_below(folder)).await;
@@ -47,7 +47,7 @@ fn remove_below(root: PathBuf) -> io::Result<()> {
     Ok(())
 }
 
-/// Reads the link `.git` of a checkout. Returns `None` if it is no small file.
+/// Reads the link `.git` of a checkout. Returns `None` if it is not a small file.
 pub(crate) async fn read_git_link(path: &Path) -> Option<String> {
     let metadata = fs::symlink_metadata(path).await.ok()?;
     if !metadata.is_file() || metadata.len() > MAX_LINK_BYTES {

@@ -273,8 +273,8 @@ mod tests {
                 "`file_changes` is empty: list the files that will change",
                 "`questions` is missing: write down what a person should answer, or write `[]`",
                 "`verification` is missing: name a test for each criterion",
-                "`signals` lacks `modules`, `novelty`, `tests`, `security`, `ambiguity`: grade it; \
-                 the signals choose the model",
+                "`signals` lacks `modules`, `novelty`, `tests`, `security`, `ambiguity`: grade each \
+                 of them; the signals choose the model",
                 "`criteria` is empty: the task has none, so propose criteria that can be checked",
             ]
         );
@@ -294,8 +294,8 @@ mod tests {
         let errors = check(RunMode::Plan, plan.clone(), &facts).expect_err("errors");
         assert_eq!(
             errors,
-            ["`signals` lacks `tests`, `security`, `ambiguity`: grade it; the signals choose the \
-              model"]
+            ["`signals` lacks `tests`, `security`, `ambiguity`: grade each of them; the signals \
+              choose the model"]
         );
         let Ok(Submission::Plan(accepted)) = check(RunMode::Plan, plan, &facts) else {
             panic!("a plan whose missing signals are estimated")

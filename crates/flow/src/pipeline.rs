@@ -2,7 +2,7 @@
 //!
 //! It turns finished phases, ended tasks and actions of people into events, applies them to the
 //! pure pipeline, and carries out its commands. Tasks of a story are child workflows, so their ends
-//! arrive as events and nothing polls. A wait holds no timer: history and database stay as they are.
+//! arrive as events, without polling. A wait needs no timer, so neither history nor database grows.
 #![expect(missing_docs, reason = "the macro generates undocumented constants")]
 
 mod activities;
@@ -13,22 +13,24 @@ use std::time::Duration;
 
 use futures_util::future::{Fuse, FusedFuture as _, FutureExt as _, LocalBoxFuture};
 use serde::{Deserialize, Serialize};
-use tamma_core::ids::{CommitId, Name, PipelineId, PolicyVersion, ProjectId, TaskId};
+use tamma_core::ids::{CommitId, Name, PipelineId, PolicyVersion, ProjectId};
 use tamma_core::pipeline::{
     GateAnswer, PhaseRunner, PipelineCommand, PipelineEvent, PipelineRefusal, PipelineRun, step,
 };
+use tamma_core::pipeline_alert::alert_for;
 use tamma_core::rules::Rules;
 use tamma_core::time::Timestamp;
 use tamma_core::version::Edition;
 use temporalio_macros::{workflow, workflow_methods};
 use temporalio_workflow::{
-    ActivityCancellationType, ActivityExecutionError, ActivityOptions, LocalActivityOptions,
-    RetryPolicy, TimerOptions, TimerResult, WaitConditionOptions, WorkflowCancellationToken,
-    WorkflowContext, WorkflowContextView, WorkflowResult, select,
+    ActivityCancellationType, ActivityExecutionError, ActivityOptions, ContinueAsNewOptions,
+    LocalActivityOptions, RetryPolicy, TimerOptions, TimerResult, WaitConditionOptions,
+    WorkflowCancellationToken, WorkflowContext, WorkflowContextView, WorkflowResult, select,
 };
 
 pub use self::activities::{
-    DeliveredStory, FinishActivity, PhaseActivity, PhaseRequest, PhaseResult, PipelineSnapshot,
+    CancelTasksActivity, CancelTasksRequest, DeliveredStory, FinishActivity, MergeRequest,
+    MergeTaskActivity, MergedTask, PhaseActivity, PhaseRequest, PhaseResult, PipelineSnapshot,
     PrepareActivity, PreparedStory, RecordPipelineActivity, StoryTasksActivity, StoryTasksRequest,
     names,
 };
@@ -43,6 +45,10 @@ const MAX_ERROR_CHARS: usize = 1000;
 /// Longest time without a result after which a phase counts as hanging. The worker enforces the
 /// phase's own limit.
 const PHASE_LIMIT: Duration = Duration::from_hours(24 * 8);
+
+/// Attempts to deliver the branch of a run that has ended. Then the run ends without it, so that the
+/// story can continue.
+const MAX_DELIVERY_ATTEMPTS: u32 = 20;
 
 /// Input of a pipeline's workflow.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -70,6 +76,26 @@ pub struct PipelineInput {
     /// Base commit of an earlier run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base: Option<CommitId>,
+    /// State of a workflow that continued as new.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub carried: Option<Box<CarriedRun>>,
+}
+
+/// State that a workflow carries over when it continues as new, besides the run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CarriedRun {
+    revision: u64,
+    prepared: Option<PreparedStory>,
+    retry: PhaseRetry,
+}
+
+/// Phase that a worker cannot run yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+struct PhaseRetry {
+    phase: u8,
+    job_number: u32,
+    /// Delay before it is requested again.
+    seconds: u32,
 }
 
 /// Action that a person requests.
@@ -87,7 +113,7 @@ pub struct PipelineActionRequest {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PipelineAction {
-    /// Answer at a gate.
+    /// Answer at an approval gate.
     Answer(GateAnswer),
     /// Cancel the run.
     Cancel,
@@ -122,6 +148,8 @@ pub struct PipelineWorkflow {
     revision: u64,
     prepared: Option<PreparedStory>,
     delivered: Option<DeliveredStory>,
+    /// Set while the end of the run is delivered.
+    finishing: bool,
     /// Received actions with their message numbers, in order of arrival.
     inbox: VecDeque<(u64, PipelineActionRequest)>,
     message_count: u64,
@@ -129,11 +157,13 @@ pub struct PipelineWorkflow {
     responses: BTreeMap<u64, PipelineResponse>,
     /// Commands that have not been carried out yet.
     pending_commands: Vec<PipelineCommand>,
+    /// Phase that the next workflow of the run requests again, because the history is long.
+    retry: Option<PhaseRetry>,
 }
 
 /// Futures that the workflow waits for, besides messages.
 struct PhaseInFlight {
-    /// Running phase. It yields the event of its end, or `None` if it was stopped.
+    /// Preparation, or running phase. It yields the event of its end, or `None` if it was stopped.
     phase: BoxedFuture<Option<TimedEvent>>,
     /// Stops the running phase.
     stop: WorkflowCancellationToken,
@@ -143,47 +173,51 @@ struct PhaseInFlight {
 #[workflow_methods]
 impl PipelineWorkflow {
     #[init]
-    fn new(_ctx: &WorkflowContextView, input: PipelineInput) -> Self {
+    fn new(_ctx: &WorkflowContextView, mut input: PipelineInput) -> Self {
+        let (revision, prepared, retry) = match input.carried.take() {
+            Some(carried) => (carried.revision, carried.prepared, Some(carried.retry)),
+            None => (0, None, None),
+        };
         Self {
             policy: input.rules.version(),
             run: input.run.clone(),
             input,
-            revision: 0,
-            prepared: None,
+            revision,
+            prepared,
             delivered: None,
+            finishing: false,
             inbox: VecDeque::new(),
             message_count: 0,
             responses: BTreeMap::new(),
             pending_commands: Vec::new(),
+            retry,
         }
     }
 
     /// Runs until the run has ended.
     #[run(name = "pipeline")]
     pub async fn run(ctx: &mut WorkflowContext<Self>) -> WorkflowResult<PipelineRun> {
-        save(ctx).await;
-        let first = match prepare(ctx).await {
-            Ok(prepared) => {
-                ctx.state_mut(|it| {
-                    it.run.adopt_records(&prepared.records);
-                    it.prepared = Some(prepared);
-                });
-                PipelineEvent::Start
+        let stop = WorkflowCancellationToken::new();
+        let phase = match ctx.state_mut(|it| it.retry.take()) {
+            Some(PhaseRetry { phase, job_number, seconds }) => {
+                let request = ctx.state(|it| it.phase_request(phase, job_number));
+                run_phase(ctx.clone(), request, stop.clone(), Some(seconds))
             }
-            Err(error) => PipelineEvent::NotPrepared { error },
+            None => {
+                save(ctx).await;
+                prepare(ctx.clone(), stop.clone())
+            }
         };
-        let at = now(ctx);
-        // A run that has not started accepts both events.
-        let _ = ctx.state_mut(|it| it.apply(at, first));
-        let mut in_flight = PhaseInFlight {
-            phase: Fuse::terminated(),
-            stop: WorkflowCancellationToken::new(),
-            children: TaskChildren::default(),
-        };
+        let mut in_flight = PhaseInFlight { phase, stop, children: TaskChildren::default() };
         let mut requester = None;
+        let mut saved = 0;
         loop {
             let finish = run_commands(ctx, &mut in_flight).await;
-            save(ctx).await;
+            let revision = ctx.state(|it| it.revision);
+            if revision > saved {
+                save(ctx).await;
+                saved = revision;
+            }
             if let Some(number) = requester.take() {
                 ctx.state_mut(|it| it.respond(number, Ok(it.run.clone())));
             }
@@ -194,12 +228,12 @@ impl PipelineWorkflow {
                 let _ = wait_for_responses(ctx).await;
                 return Ok(ctx.state(|it| it.run.clone()));
             }
+            if let Some(next) = next_input(ctx).await {
+                ctx.continue_as_new(next, ContinueAsNewOptions::default())?;
+            }
             let ended = select! {
                 ended = &mut in_flight.phase => ended,
-                ended = in_flight.children.next().fuse() => {
-                    let (phase, task, completed) = ended;
-                    Some((now(ctx), PipelineEvent::TaskEnded { phase, task, completed }))
-                }
+                event = in_flight.children.next(ctx).fuse() => Some((now(ctx), event)),
                 () = wait_for_message(ctx).fuse() => {
                     let (number, request) = ctx.state_mut(|it| it.inbox.pop_front()).unzip();
                     requester = number;
@@ -216,18 +250,15 @@ impl PipelineWorkflow {
         }
     }
 
-    /// Returns the run.
-    #[query(name = "current_run")]
-    pub fn current_run(&self, _ctx: &WorkflowContextView) -> PipelineRun {
-        self.run.clone()
-    }
-
     #[update_validator(act)]
     fn validate_action(
         &self,
         _ctx: &WorkflowContextView,
         request: &PipelineActionRequest,
     ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+        if self.finishing && request.action == PipelineAction::Cancel {
+            return Ok(());
+        }
         Ok(step(&self.run, request.at, request.event()).map(drop)?)
     }
 
@@ -259,6 +290,12 @@ impl PipelineWorkflow {
         Ok(())
     }
 
+    /// Returns the reason why a run that has ended refuses an action.
+    fn refusal(&self, request: &PipelineActionRequest) -> String {
+        let refused = step(&self.run, request.at, request.event()).err();
+        refused.map_or_else(|| "the run is over".to_owned(), |refusal| refusal.to_string())
+    }
+
     fn respond(&mut self, number: u64, response: PipelineResponse) {
         self.responses.insert(number, response);
     }
@@ -277,7 +314,19 @@ impl PipelineWorkflow {
                 .clone()
                 .map(|it| PreparedStory { records: BTreeMap::new(), ..it }),
             delivered: self.delivered.clone(),
+            finishing: self.finishing,
+            alert: alert_for(&self.run.state, &self.input.rules),
         }
+    }
+
+    /// Returns the input for continue-as-new, if a phase waits and no request does.
+    fn next_input(&self) -> Option<PipelineInput> {
+        let retry = self.retry.filter(|_| self.inbox.is_empty())?;
+        let prepared = self.prepared.clone();
+        let prepared = prepared.map(|it| PreparedStory { records: BTreeMap::new(), ..it });
+        let carried = CarriedRun { revision: self.revision, prepared, retry };
+        let (run, carried) = (self.run.clone(), Some(Box::new(carried)));
+        Some(PipelineInput { run, carried, ..self.input.clone() })
     }
 
     fn phase_request(&self, phase: u8, job_number: u32) -> PhaseRequest {
@@ -308,38 +357,61 @@ async fn run_commands(
             PipelineCommand::RunPhase { phase, job_number } => {
                 in_flight.stop = WorkflowCancellationToken::new();
                 let request = ctx.state(|it| it.phase_request(phase, job_number));
-                in_flight.phase = run_phase(ctx.clone(), request, in_flight.stop.clone());
+                in_flight.phase = run_phase(ctx.clone(), request, in_flight.stop.clone(), None);
             }
             PipelineCommand::StopPhase { .. } => {
                 in_flight.stop.cancel_with_reason("cancelled".to_owned());
             }
-            // These are states of the run; people see them in the database.
-            PipelineCommand::AskGate { .. } | PipelineCommand::AskSplit { .. } => {}
             PipelineCommand::StartTasks { phase, keys } => {
                 let tasks = children::start_tasks(ctx, &mut in_flight.children, phase, keys).await;
                 let at = now(ctx);
                 let event = PipelineEvent::TasksStarted { phase, tasks };
                 let _ = ctx.state_mut(|it| it.apply(at, event));
             }
-            PipelineCommand::Finish { job_number } => finish = Some(job_number),
+            PipelineCommand::CancelTasks { tasks, by, .. } => {
+                in_flight.children.cancel(ctx, tasks, by);
+            }
+            PipelineCommand::Finish { job_number } => {
+                ctx.state_mut(|it| it.finishing = true);
+                finish = Some(job_number);
+            }
         }
     }
     finish
 }
 
-/// Prepares the story: its worktree, its folder and its files.
-async fn prepare(ctx: &WorkflowContext<PipelineWorkflow>) -> Result<PreparedStory, String> {
-    let request = ctx.state(|it| it.phase_request(it.run.request.from, 0));
-    let options = activity_options(ctx, TASK_QUEUE, WorkflowCancellationToken::new());
-    let prepared = ctx.execute_activity(PrepareActivity, request, options).await;
-    prepared.map_err(|error| root_message(&error))
+/// Prepares the story: its worktree, its folder and its files. Returns the first event of the run.
+fn prepare(
+    ctx: WorkflowContext<PipelineWorkflow>,
+    stop: WorkflowCancellationToken,
+) -> BoxedFuture<Option<TimedEvent>> {
+    async move {
+        let request = ctx.state(|it| it.phase_request(it.run.request.from, 0));
+        let options = activity_options(&ctx, TASK_QUEUE, stop);
+        let event = match ctx.execute_activity(PrepareActivity, request, options).await {
+            Ok(prepared) => {
+                ctx.state_mut(|it| {
+                    it.run.adopt_records(&prepared.records);
+                    it.prepared = Some(prepared);
+                });
+                PipelineEvent::Start
+            }
+            Err(ActivityExecutionError::Cancelled(_)) => return None,
+            Err(error) => PipelineEvent::NotPrepared { error: root_message(&error) },
+        };
+        Some((now(&ctx), event))
+    }
+    .boxed_local()
+    .fuse()
 }
 
-/// Runs a phase, and returns the event of its end. A worker that cannot run it yet is asked again.
+/// Runs a phase after a delay, and returns the event of its end. A worker that cannot run it yet is
+/// asked again, if necessary by the next workflow of the run.
 fn run_phase(
     ctx: WorkflowContext<PipelineWorkflow>,
     request: PhaseRequest,
     stop: WorkflowCancellationToken,
+    mut delay: Option<u32>,
 ) -> BoxedFuture<Option<TimedEvent>> {
     async move {
         let phase = request.phase;
@@ -352,6 +424,14 @@ fn run_phase(
             | PhaseRunner::Status => TASK_QUEUE,
         };
         loop {
+            if let Some(seconds) = delay {
+                let delay = TimerOptions::builder(Duration::from_secs(u64::from(seconds)))
+                    .cancellation_token(stop.clone())
+                    .build();
+                if ctx.timer(delay).await == TimerResult::Cancelled {
+                    return None;
+                }
+            }
             let options = activity_options(&ctx, queue, stop.clone());
             let seconds = match ctx.execute_activity(PhaseActivity, request.clone(), options).await
             {
@@ -369,12 +449,12 @@ fn run_phase(
                     return Some((now(&ctx), event));
                 }
             };
-            let delay = TimerOptions::builder(Duration::from_secs(u64::from(seconds)))
-                .cancellation_token(stop.clone())
-                .build();
-            if ctx.timer(delay).await == TimerResult::Cancelled {
+            if ctx.state(|it| ctx.history_length() > it.input.tuning.history_events) {
+                let job_number = request.job_number;
+                ctx.state_mut(|it| it.retry = Some(PhaseRetry { phase, job_number, seconds }));
                 return None;
             }
+            delay = Some(seconds);
         }
     }
     .boxed_local()
@@ -388,20 +468,55 @@ async fn finish_run(
     job_number: u32,
 ) {
     if !in_flight.phase.is_terminated() {
+        // A cancelled run may still be preparing.
+        in_flight.stop.cancel_with_reason("the run has ended".to_owned());
         (&mut in_flight.phase).await;
     }
+    in_flight.children.finish().await;
     let phase = ctx.state(|it| it.run.current_phase());
     let request = ctx.state(|it| it.phase_request(phase, job_number));
-    let options = activity_options(ctx, TASK_QUEUE, WorkflowCancellationToken::new());
-    let delivered = match ctx.execute_activity(FinishActivity, request, options).await {
-        Ok(delivered) => delivered,
-        Err(error) => DeliveredStory { error: Some(root_message(&error)), ..Default::default() },
-    };
+    let delivered = deliver(ctx, request).await;
     ctx.state_mut(|it| {
         it.revision += 1;
         it.delivered = Some(delivered);
+        it.finishing = false;
     });
     save(ctx).await;
+}
+
+/// Writes the story's files and delivers its branch. A person can cancel it.
+async fn deliver(ctx: &WorkflowContext<PipelineWorkflow>, request: PhaseRequest) -> DeliveredStory {
+    let stop = WorkflowCancellationToken::new();
+    let mut options = activity_options(ctx, TASK_QUEUE, stop.clone());
+    if let Some(retries) = &mut options.retry_policy {
+        retries.set_maximum_attempts(MAX_DELIVERY_ATTEMPTS);
+    }
+    let mut finish = ctx.execute_activity(FinishActivity, request, options).boxed_local().fuse();
+    let mut cancelled_by = None;
+    let delivered = loop {
+        select! {
+            delivered = &mut finish => break delivered,
+            () = wait_for_message(ctx).fuse() => {
+                let message = ctx.state_mut(|it| it.inbox.pop_front());
+                let Some((number, request)) = message else { continue };
+                let response = match request.action {
+                    PipelineAction::Answer(_) => Err(ctx.state(|it| it.refusal(&request))),
+                    PipelineAction::Cancel => {
+                        stop.cancel_with_reason(format!("cancelled by {}", request.by));
+                        cancelled_by = Some(request.by);
+                        Ok(ctx.state(|it| it.run.clone()))
+                    }
+                };
+                ctx.state_mut(|it| it.respond(number, response));
+            }
+        }
+    };
+    let error = match (delivered, cancelled_by) {
+        (Ok(delivered), _) => return delivered,
+        (Err(_), Some(by)) => format!("cancelled by {by}"),
+        (Err(error), None) => root_message(&error),
+    };
+    DeliveredStory { error: Some(error), ..DeliveredStory::default() }
 }
 
 /// Saves the run, with retries. The database is a projection of the workflow.
@@ -469,13 +584,22 @@ async fn wait_for_responses(
 ) -> Result<(), temporalio_workflow::WorkflowCancellationError> {
     // The run is over, so every open request is refused.
     while let Some((number, request)) = ctx.state_mut(|it| it.inbox.pop_front()) {
-        let refused = ctx.state(|it| step(&it.run, request.at, request.event()).err());
-        let reason = refused.map_or_else(|| "the run is over".to_owned(), |it| it.to_string());
-        ctx.state_mut(|it| it.respond(number, Err(reason)));
+        ctx.state_mut(|it| it.respond(number, Err(it.refusal(&request))));
     }
     let context = ctx.clone();
     ctx.wait_condition_with_options(move |_| context.all_handlers_finished(), uncancellable_wait())
         .await
+}
+
+/// Returns the input of the next workflow of the run, if this one has a long history and no request
+/// is open. It waits for a phase then, so none of its tasks runs.
+async fn next_input(ctx: &WorkflowContext<PipelineWorkflow>) -> Option<PipelineInput> {
+    ctx.state(|it| it.retry)?;
+    let context = ctx.clone();
+    let is_settled =
+        move |it: &PipelineWorkflow| !it.inbox.is_empty() || context.all_handlers_finished();
+    let _ = ctx.wait_condition_with_options(is_settled, uncancellable_wait()).await;
+    ctx.state(|it| it.next_input())
 }
 
 /// Returns options for a wait that survives cancellation of the workflow. Pipelines are cancelled
@@ -483,6 +607,3 @@ async fn wait_for_responses(
 fn uncancellable_wait() -> WaitConditionOptions {
     WaitConditionOptions::builder().cancellation_token(WorkflowCancellationToken::new()).build()
 }
-
-/// Ended task of a phase: whether it was completed.
-pub(crate) type EndedTask = (u8, TaskId, bool);

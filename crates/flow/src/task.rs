@@ -207,6 +207,8 @@ pub struct TaskWorkflow {
     submission: Option<Box<TaskSubmission>>,
     /// New rules that have not been applied yet, by message number.
     new_rules: BTreeMap<u64, Rules>,
+    /// Person who changed the rules before they were pinned. A job may still pin the old ones.
+    rules_changed_by: Option<Name>,
     /// Commands that have not been carried out yet.
     pending_commands: Vec<Command>,
     /// State machine as last published to Temporal's search attributes.
@@ -266,6 +268,7 @@ impl TaskWorkflow {
             unsaved_steps,
             submission,
             new_rules: BTreeMap::new(),
+            rules_changed_by: None,
             pending_commands,
             published,
         }
@@ -286,6 +289,10 @@ impl TaskWorkflow {
         let mut requester = None;
         loop {
             run_commands(ctx, &mut in_flight).await;
+            let at = now(ctx);
+            if ctx.state_mut(|it| it.update_pin(at)) {
+                run_commands(ctx, &mut in_flight).await;
+            }
             if let Some(number) = requester.take() {
                 ctx.state_mut(|it| it.respond(number, Ok(it.status())));
             }
@@ -407,8 +414,8 @@ impl TaskWorkflow {
         }
     }
 
-    /// Replaces the rules of the task. What they allowed is void: the plan is checked and approved
-    /// again.
+    /// Replaces the rules of the task. Approvals under the old rules are void: the plan is checked and
+    /// approved again.
     #[update(name = "rules_changed")]
     pub async fn change_rules(
         ctx: &mut WorkflowContext<Self>,
@@ -417,6 +424,7 @@ impl TaskWorkflow {
         let Some(event) = ctx.state(|it| it.rules_event(&changed)) else {
             return Ok(ctx.state_mut(|it| {
                 it.set_rules(changed.rules);
+                it.rules_changed_by = Some(changed.by);
                 it.status()
             }));
         };
@@ -453,6 +461,17 @@ impl TaskWorkflow {
             self.set_rules(old);
         }
         applied
+    }
+
+    /// Replaces a pin of the old rules by a job that ran while a person changed them. Returns `true` if
+    /// it was replaced.
+    fn update_pin(&mut self, at: Timestamp) -> bool {
+        let Some(pin) = self.task_loop.pin else { return false };
+        let Some(by) = self.rules_changed_by.take() else { return false };
+        let kind = EventKind::PinChanged(Pin { policy: self.policy, ..pin });
+        let event = TaskEvent { format: FormatVersion, at, by: Actor::Person(by), kind };
+        // A pin of the new rules is refused, because nothing would change.
+        self.apply_event(&event).is_ok()
     }
 
     fn status(&self) -> TaskStatus {

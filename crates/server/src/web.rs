@@ -45,7 +45,6 @@ pub(crate) struct WebState {
     app: App,
     /// Board updates, computed once for all browsers.
     board_feed: live::lists::BoardFeed,
-    /// Chat messages of this process.
     /// Cancelled on shutdown, to end the live streams.
     stop: CancellationToken,
 }
@@ -72,6 +71,7 @@ pub(crate) fn router(app: App, session_layer: SessionLayer, stop: CancellationTo
         .route("/projects", get(projects::page).post(projects::register))
         .route("/pipelines", get(pipelines::list))
         .route("/pipelines/{id}", get(pipelines::page))
+        .route("/pipelines/{id}/phases/{phase}", get(pipelines::output))
         .route("/pipelines/{id}/actions", post(pipelines::submit_action))
         .route("/tasks", post(new_task::add))
         .route("/tasks/new", get(new_task::page))

@@ -21,11 +21,7 @@ CREATE TABLE pipelines (
     -- The newest run, whole.
     run jsonb,
 
-    -- The run as lists show it. Everything here follows from the run.
-    pipeline text,
-    -- ready, at_gate, running, at_split, running_tasks, complete, blocked or failed.
-    state text NOT NULL DEFAULT 'ready',
-    phase smallint,
+    -- What lists filter by.
     live boolean NOT NULL DEFAULT false,
     needs_person boolean NOT NULL DEFAULT false,
     started_by text,
@@ -58,10 +54,5 @@ CREATE TABLE pipeline_phases (
     reason text,
     completed_at timestamptz,
     tokens bigint NOT NULL,
-    -- Nothing where nobody could tell, which is not zero.
-    cost_usd numeric,
-    took_ms bigint NOT NULL,
-    -- Reference to the stored output.
-    output text,
     PRIMARY KEY (pipeline, run_number, phase)
 );

@@ -46,8 +46,8 @@ impl Store {
         }))
     }
 
-    /// Saves a conversation if nobody has saved it since `conversation.revision`, and deletes the
-    /// ones that nobody has used for a month. Returns `false` if somebody has.
+    /// Saves a conversation, and deletes those that nobody has used for a month. Returns `false`
+    /// without saving if another server has saved it since `conversation.revision`.
     pub async fn save_conversation(&self, conversation: &ConversationRecord) -> Result<bool> {
         let saved = sqlx::query_scalar!(
             "WITH old AS (

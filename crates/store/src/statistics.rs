@@ -35,10 +35,12 @@ pub struct SpendItem {
 /// Run in progress.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ActiveRun {
-    /// Task that the run belongs to.
+    /// Task or pipeline that the run belongs to.
     pub task: TaskId,
-    /// Title of the task.
+    /// Title of the task, or ID of the story.
     pub title: String,
+    /// Set if it is a phase of a pipeline.
+    pub is_phase: bool,
     /// Name of the agent.
     pub agent: String,
     /// Model, if known.
@@ -152,13 +154,16 @@ impl Store {
             .collect()
     }
 
-    /// Returns the runs in progress, oldest first.
+    /// Returns the runs of tasks and pipelines in progress, oldest first.
     pub async fn active_runs(&self) -> Result<Vec<ActiveRun>> {
         let rows = sqlx::query!(
-            "SELECT runs.task, tasks.title, runs.agent, runs.model, runs.mode, runs.started_at,
-                runs.worker
-             FROM runs JOIN tasks ON tasks.id = runs.task
-             WHERE runs.ended_at IS NULL AND tasks.live
+            "SELECT runs.task, coalesce(tasks.title, pipelines.story_id) AS \"title!\",
+                tasks.id IS NULL AS \"is_phase!\", runs.agent, runs.model, runs.mode,
+                runs.started_at, runs.worker
+             FROM runs
+             LEFT JOIN tasks ON tasks.id = runs.task AND tasks.live
+             LEFT JOIN pipelines ON pipelines.id = runs.task AND pipelines.live
+             WHERE runs.ended_at IS NULL AND (tasks.id IS NOT NULL OR pipelines.id IS NOT NULL)
              ORDER BY runs.started_at LIMIT 500"
         )
         .fetch_all(&self.lists)
@@ -166,6 +171,7 @@ impl Store {
         let running = rows.into_iter().map(|row| ActiveRun {
             task: TaskId(row.task),
             title: row.title,
+            is_phase: row.is_phase,
             agent: row.agent,
             model: row.model,
             mode: row.mode,

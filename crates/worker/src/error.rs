@@ -70,8 +70,8 @@ pub enum Error {
     /// Temporal request failed.
     #[error("Temporal request failed: {0}")]
     Temporal(String),
-    /// Job ended its worker too often, so no other worker tries it.
-    #[error("{0} workers ended while they ran this job; it may need too much memory")]
+    /// Too many workers died during the job, so no other worker tries it.
+    #[error("{0} workers died while running this job; it may need too much memory")]
     LostWorkers(u32),
     /// Job was stopped as requested.
     #[error("job stopped")]

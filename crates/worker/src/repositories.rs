@@ -2,15 +2,14 @@
 
 use std::sync::Arc;
 
-use tamma_core::failure::{FailureKind, JobFailure};
-use tamma_core::ids::{CommitId, ProjectId, TaskId};
+use tamma_core::ids::{CommitId, PipelineId, ProjectId, TaskId};
+use tamma_core::pipeline::PIPELINE_METADATA_KEY;
 use tamma_core::repository_address::RepositoryAddress;
-use tamma_core::task_loop::{Outcome, State, TaskLoop};
+use tamma_core::task_loop::{State, TaskLoop};
 use tamma_engine::git::Git;
-use tamma_engine::mirror::{self, KnownCommits, Mirror};
+use tamma_engine::mirror::{self, KnownCommits, Mirror, task_branch};
 use tamma_engine::workspaces::{WorkspaceKind, Workspaces};
 use tamma_engine::worktree::{self, Author, Worktree};
-use tamma_flow::activities::JobResult;
 use tamma_store::Store;
 
 use crate::config::WorkerConfig;
@@ -41,12 +40,28 @@ impl Repositories {
         ProjectContext::load(project, &self.config.environment).await
     }
 
-    /// Returns the newest commit of the branch that a job's task starts from.
+    /// Returns the newest commit of the branch that a job's task starts from: the branch of its
+    /// story, or the base branch.
     pub(crate) async fn newest_base(&self, ctx: &JobContext) -> Result<CommitId, Error> {
         let project = self.store.project(ctx.project()).await?;
-        let branch = ctx.rules.delivery.base.as_deref();
+        let story = self.story_branch(ctx).await?;
+        let branch = story.as_deref().or(ctx.rules.delivery.base.as_deref());
         let source: RepositoryAddress = project.repository.parse().map_err(mirror::Error::from)?;
         Ok(mirror::newest_commit(&self.git, &source, branch).await?)
+    }
+
+    /// Returns the branch of the story that a job's task belongs to.
+    async fn story_branch(&self, ctx: &JobContext) -> Result<Option<String>, Error> {
+        let pipeline = ctx.task.metadata.get(PIPELINE_METADATA_KEY).and_then(|id| id.parse().ok());
+        let Some(pipeline) = pipeline.map(PipelineId) else { return Ok(None) };
+        match self.store.pipeline(pipeline).await {
+            Ok(story) if story.project == ctx.project() => {
+                Ok(Some(task_branch(pipeline.as_task())))
+            }
+            // People can write any metadata.
+            Ok(_) | Err(tamma_store::Error::NotFound { .. }) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Opens the mirror of a project's repository.
@@ -64,13 +79,19 @@ impl Repositories {
         Ok(Worktree::open_at(&mirror, ctx.task.id, ctx.base()?, ctx.newest_work()).await?)
     }
 
-    /// Frees disk space for a run. Returns a failure if there is not enough.
+    /// Frees disk space for a run. Returns the reason if there is not enough.
     pub(crate) async fn free_disk_space(
         &self,
         project: &ProjectContext,
-    ) -> Result<Option<JobResult>, Error> {
-        let Some(gigabytes) = project.rules.engines.disk_gb else { return Ok(None) };
-        let limit = u64::from(gigabytes) * 1_000_000_000;
+    ) -> Result<Option<String>, Error> {
+        match project.rules.engines.disk_gb {
+            Some(gigabytes) => self.reduce_to(u64::from(gigabytes) * 1_000_000_000).await,
+            None => Ok(None),
+        }
+    }
+
+    /// Removes workspaces that nobody needs, oldest first, until they use at most this many bytes.
+    async fn reduce_to(&self, limit: u64) -> Result<Option<String>, Error> {
         let workspaces = Workspaces::new(self.git.clone(), &self.config.data_dir);
         let mut used = workspaces.total_bytes().await;
         if used <= limit {
@@ -80,40 +101,49 @@ impl Repositories {
         listed.sort_by_key(|it| it.changed);
         for it in listed.iter().filter(|it| it.kind != WorkspaceKind::Mirror) {
             let Some(task) = it.task else { continue };
-            let task_loop = match self.store.task(task).await {
-                Ok(stored) => stored.task_loop,
-                // The worktree of a story stays until its branch is merged.
-                Err(tamma_store::Error::NotFound { .. }) => continue,
-                Err(error) => return Err(error.into()),
-            };
-            let Ok(task_loop) = task_loop else { continue };
-            if !task_loop.state.is_terminal() {
-                continue;
-            }
-            match workspaces.remove(it, task_loop.state == State::Completed).await {
+            let Some(is_delivered) = self.ended_owner(task).await? else { continue };
+            match workspaces.remove(it, is_delivered).await {
                 Ok(None) => used = used.saturating_sub(it.bytes),
                 Ok(Some(reason)) => {
-                    tracing::warn!(%task, reason, "workspace of an ended task kept");
+                    tracing::warn!(%task, reason, "workspace kept");
                 }
                 // Its agent may have caused it, and must not stop other tasks.
                 Err(error) => {
                     let error = &error as &dyn std::error::Error;
-                    tracing::warn!(%task, error, "failed to remove workspace of an ended task");
+                    tracing::warn!(%task, error, "failed to remove workspace");
                 }
             }
             if used <= limit {
                 return Ok(None);
             }
         }
-        let reason = format!(
-            "disk limit of this worker reached: workspaces of open tasks, or work that cannot be \
-             pushed, use {} MB of {} MB (`engines.disk_gb`); `tamma workspace list` shows them",
+        Ok(Some(format!(
+            "disk limit of this worker reached: workspaces of open tasks and stories, or work that \
+             cannot be pushed, use {} MB of {} MB (`engines.disk_gb`); `tamma workspace list` shows \
+             them",
             used / 1_000_000,
             limit / 1_000_000
-        );
-        let reason = reason.parse().map_err(|_| Error::Internal("invalid reason".to_owned()))?;
-        let failure = JobFailure { kind: FailureKind::Unavailable, reason };
-        Ok(Some(JobResult::finished(Outcome::Failed(failure))))
+        )))
+    }
+
+    /// Returns whether the work of an ended task or story is delivered completely, or `None` while
+    /// its workspaces are needed.
+    async fn ended_owner(&self, owner: TaskId) -> Result<Option<bool>, Error> {
+        use tamma_store::Error::{Corrupt, NotFound};
+        match self.store.task(owner).await {
+            Ok(stored) => {
+                let ended = stored.task_loop.ok().filter(|it| it.state.is_terminal());
+                return Ok(ended.map(|it| it.state == State::Completed));
+            }
+            Err(NotFound { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+        match self.store.pipeline(PipelineId(owner.0)).await {
+            // A later run continues from the refs of the story, so they stay.
+            Ok(story) => Ok((story.run.is_some() && !story.is_live).then_some(false)),
+            Err(NotFound { .. } | Corrupt(_)) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Cleans up in the background. `tamma workspace reclaim`, or a full disk, removes the rest
@@ -168,4 +198,74 @@ impl Repositories {
 /// Returns the author of commits.
 pub(crate) fn author() -> Author {
     Author { name: "Tamma".to_owned(), email: "tamma@localhost".to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use tamma_core::pipeline::{
+        GateAnswer, PipelineDefinition, PipelineEvent, PipelineRequest, PipelineRun, step,
+    };
+    use tamma_core::task_loop::Timestamp;
+    use tamma_store::{PipelineWrite, RegisteredProject};
+    use tamma_testkit::postgres::TestDatabase;
+    use uuid::Uuid;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn only_workspaces_of_ended_stories_are_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let database = TestDatabase::fresh().await.unwrap();
+        let store = database.store().await.unwrap();
+        let project = ProjectId(Uuid::from_u128(1));
+        let (name, repository) = ("greeter".to_owned(), "/greeter".to_owned());
+        store.register_project(&RegisteredProject { id: project, name, repository }).await.unwrap();
+        let [waiting, stopped] = [2, 3].map(|number| PipelineId(Uuid::from_u128(number)));
+        for (pipeline, story_id) in [(waiting, "A-1"), (stopped, "A-2")] {
+            store.ensure_pipeline(pipeline, project, "plans/a", story_id).await.unwrap();
+            let request = PipelineRequest {
+                definition: PipelineDefinition::built_in(),
+                feature_dir: "plans/a".to_owned(),
+                story_id: story_id.to_owned(),
+                from: 1,
+                to: 1,
+                approve: [1].into(),
+            };
+            let (run, at) = (PipelineRun::new(request).unwrap(), Timestamp::UNIX_EPOCH);
+            let (mut run, _) = step(&run, at, PipelineEvent::Start).unwrap();
+            if pipeline == stopped {
+                let by = "Ann".parse().unwrap();
+                let event = PipelineEvent::GateAnswered { answer: GateAnswer::Stop, by };
+                run = step(&run, at, event).unwrap().0;
+            }
+            let write = PipelineWrite {
+                pipeline,
+                number: 1,
+                revision: 1,
+                started_by: "Ann".parse().unwrap(),
+                started_at: at,
+                run,
+                base: None,
+                story_path: None,
+                delivered: None,
+                delivery_error: None,
+                is_live: pipeline == waiting,
+                alert: None,
+                at,
+            };
+            store.save_pipeline(&write).await.unwrap();
+        }
+        let home = |id: Uuid| folder.path().join("homes").join(id.to_string());
+        let unknown = Uuid::from_u128(4);
+        for id in [waiting.0, stopped.0, unknown] {
+            std::fs::create_dir_all(home(id)).unwrap();
+            std::fs::write(home(id).join("cache"), "x").unwrap();
+        }
+        let config = Arc::new(WorkerConfig::new(folder.path()));
+        let repositories = Repositories::open(config, store).await.unwrap();
+        let reason = repositories.reduce_to(0).await.unwrap();
+        assert!(reason.is_some_and(|it| it.contains("disk limit")), "open stories stay");
+        let left = [waiting.0, stopped.0, unknown].map(|id| home(id).exists());
+        assert_eq!(left, [true, false, true]);
+    }
 }

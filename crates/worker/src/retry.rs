@@ -1,4 +1,4 @@
-//! Retries of writes to the store.
+//! Retries of writes to the store, and work that can be abandoned.
 
 use std::time::Duration;
 
@@ -30,5 +30,16 @@ where
             () = tokio::time::sleep(delay) => delay = (delay * 2).min(RETRY_DELAYS.1),
             () = stop.cancelled() => return Err(Error::Stopped),
         }
+    }
+}
+
+/// Runs work that can be repeated, and abandons it when the job is stopped.
+pub(crate) async fn until_stopped<T>(
+    stop: &CancellationToken,
+    work: impl Future<Output = Result<T, Error>>,
+) -> Result<T, Error> {
+    tokio::select! {
+        result = work => result,
+        () = stop.cancelled() => Err(Error::Stopped),
     }
 }

@@ -38,8 +38,9 @@ pub(super) enum Command {
     Show(ConfigArgs),
     /// Apply the configuration to open tasks
     ///
-    /// A task keeps the rules it started with. This gives the open tasks of the project the current ones.
-    /// What the old rules allowed is void: plans are checked and approved again, and runs stop.
+    /// A task keeps the rules it started with. This command applies the current rules to the open tasks
+    /// of the project. Approvals under the old rules are void: plans are checked and approved again, and
+    /// runs stop.
     Apply(ApplyArgs),
     /// Print the JSON schema of `tamma.yaml`, for editors
     Schema,
@@ -98,7 +99,7 @@ fn apply(arguments: &ApplyArgs) -> Result<ExitCode> {
         let policy = applied.policy.get(..12).unwrap_or(&applied.policy);
         writeln!(out, "Rules {policy} of {}", output::sanitize(&applied.project))?;
         if applied.tasks.is_empty() {
-            writeln!(out, "All open tasks have them already.")?;
+            writeln!(out, "All open tasks already use them.")?;
         }
         for task in &applied.tasks {
             let (id, title) = (short_id(task.task), output::sanitize(&task.title));

@@ -19,7 +19,7 @@ use crate::services::{self, DataFolderLock, PostgresService, ProgramSearch, Prog
 use crate::{data_folder, operator_file, output};
 
 /// Oldest supported git.
-const OLDEST_GIT: ProgramVersion = ProgramVersion { major: 2, minor: 30, patch: 0 };
+const OLDEST_GIT: ProgramVersion = ProgramVersion { major: 2, minor: 34, patch: 0 };
 
 /// Time limit for a server to respond.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);

@@ -6,8 +6,10 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, bail};
 use clap::{Args, Subcommand, ValueEnum};
+use tamma_core::format::pluralize;
 use tamma_server::dto::{
     NewPipelineRun, PhaseOutput, PipelineAction, PipelineActionBody, PipelineList, PipelineView,
+    StoryTaskView,
 };
 
 use super::task::add::current_project;
@@ -27,7 +29,7 @@ const COMMAND_FILE: &str = ".claude/commands/scrum-master.md";
 pub(super) enum Command {
     /// Run a story's pipeline
     ///
-    /// Takes the story through its phases in order, each with an agent of its own. The files of the
+    /// Takes the story through its phases in order, each with its own agent. The files of the
     /// run are in `_workflow` beside the story, on the story's branch. Nothing is retried: fix the
     /// problem on that branch, then continue with --from or `tamma pipeline resume`.
     Run(RunArgs),
@@ -46,8 +48,11 @@ pub(super) enum Command {
     Resume(StoryArgs),
     /// Cancel a run
     ///
-    /// Stops the running phase. Tasks of the story that have started continue; cancel them one by one.
+    /// Stops the running phase, and cancels the tasks of the story that are open. The run ends when
+    /// they have.
     Cancel(StoryArgs),
+    /// Remove a stopped run from the inbox
+    Dismiss(StoryArgs),
     /// Write the /scrum-master command for coding agents
     ///
     /// Writes `.claude/commands/scrum-master.md` in the current repository.
@@ -125,7 +130,7 @@ pub(super) struct WatchArgs {
     target: ClientArgs,
 }
 
-/// Answer at a gate.
+/// Answer at an approval gate.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum GateAnswerArg {
     /// Run the phase, or start its tasks
@@ -190,6 +195,9 @@ pub(super) fn run(command: &Command) -> Result<ExitCode> {
         }
         Command::Cancel(StoryArgs { id, identity, target }) => {
             act(target, identity, id, PipelineAction::Cancel)
+        }
+        Command::Dismiss(StoryArgs { id, identity, target }) => {
+            act(target, identity, id, PipelineAction::Dismiss)
         }
         Command::Install(arguments) => install(arguments, Path::new(".")),
     }
@@ -346,6 +354,9 @@ fn news(before: Option<&PipelineView>, now: &PipelineView) -> Vec<String> {
         });
         if old.map(|it| &it.status) != Some(&task.status) {
             lines.push(format!("   {} {}: {}", task.key, sanitize(&task.title), task.status));
+            if now.state == "at_split" {
+                lines.push(task_content(task).trim_end().to_owned());
+            }
         }
     }
     let is_asked = |view: &PipelineView| view.question.is_some();
@@ -389,7 +400,13 @@ fn print_view(view: &PipelineView, json: bool) -> Result<()> {
         } else {
             format!(", after {}", task.depends_on.join(", "))
         };
-        writeln!(out, "- {} {}: {}{after}", task.key, sanitize(&task.title), task.status)?;
+        let reason = task.reason.as_ref().map(|it| format!(", {}", sanitize(it)));
+        let reason = reason.unwrap_or_default();
+        let (key, title) = (&task.key, sanitize(&task.title));
+        writeln!(out, "- {key} {title}: {}{after}{reason}", task.status)?;
+        if view.state == "at_split" {
+            write!(out, "{}", task_content(task))?;
+        }
     }
     for it in view.earlier_phases.iter().filter(|it| it.status != "skipped") {
         let note = it.signal.as_ref().or(it.reason.as_ref()).map(|it| sanitize(it));
@@ -405,6 +422,21 @@ fn print_view(view: &PipelineView, json: bool) -> Result<()> {
     }
     writeln!(out, "{}", ending(view))?;
     Ok(())
+}
+
+/// Returns what a person reads before the tasks of a story start.
+fn task_content(task: &StoryTaskView) -> String {
+    let mut text = String::new();
+    for line in task.description.lines() {
+        style::push_fmt(&mut text, format_args!("    {}\n", sanitize(line)));
+    }
+    for criterion in &task.acceptance_criteria {
+        style::push_fmt(&mut text, format_args!("    - {}\n", sanitize(criterion)));
+    }
+    if let Some(lines) = task.estimated_lines {
+        style::push_fmt(&mut text, format_args!("    About {}\n", pluralize(lines, "line")));
+    }
+    text
 }
 
 fn sanitize_lines(text: &str) -> String {

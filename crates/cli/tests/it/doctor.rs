@@ -135,7 +135,7 @@ fn an_old_git_and_an_invalid_configuration_fail() {
     fs::write(machine.path().join("here/tamma.yaml"), "scrum_mister: {}\n").unwrap();
     let (answer, git) = machine.answer(&[], "git");
     assert_eq!(answer["ready"], false);
-    assert_eq!(git["message"], "2.25.1 is too old; 2.30 or later is required");
+    assert_eq!(git["message"], "2.25.1 is too old; 2.34 or later is required");
     let (_, configuration) = machine.answer(&[], "tamma.yaml");
     assert_eq!(configuration["verdict"], "missing");
     assert_eq!(configuration["message"], "1 problem in tamma.yaml");

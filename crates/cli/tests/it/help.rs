@@ -30,7 +30,7 @@ fn commands_are_listed_in_groups() {
     Tasks:
       task         Add, list, show and follow tasks
       pipeline     Take stories through ordered phases
-      inbox        List tasks waiting on a person
+      inbox        List tasks and pipelines waiting on a person
       chat         Ask about tasks, or request actions, in plain English
       pause        Pause a task
       resume       Resume a paused task
@@ -118,7 +118,7 @@ fn connection_options_have_their_own_heading() {
           --agent <NAME>             Configured agent that implements the task [default: the tier's]
           --issue <URL>              Issue that the task comes from
           --issue-number <NUMBER>    Number of that issue
-          --metadata <KEY=VALUE>     Further value for other tools (repeatable)
+          --metadata <KEY=VALUE>     Additional value for other tools (repeatable)
           --plan <FILE>              Start from this plan (JSON); it is checked like any other
           --project <PROJECT>        Project name or ID [default: the project of this repository]
           --id <UUID>                Task ID (UUIDv7); adding the same ID twice adds one task

@@ -16,7 +16,7 @@ pub const BUILT_IN_PIPELINE: &str = "story";
 /// Largest number of phases of a pipeline.
 const MAX_PHASES: usize = 50;
 
-/// Way in which a phase runs
+/// Runner of a phase
 #[derive(
     Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema, Display,
 )]
@@ -50,7 +50,7 @@ pub struct PhaseDefinition {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[garde(inner(length(min = 1, max = 100)))]
     pub title: Option<String>,
-    /// Way in which the phase runs.
+    /// Runner of the phase.
     #[garde(skip)]
     pub runner: PhaseRunner,
     /// For `agent`: command of the agent, such as `/qa-verify-story`. Its instructions are

@@ -62,6 +62,9 @@ pub struct PipelineReport {
     /// Known cost of all phases; `None` if the cost of a phase is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub total_usd: Option<Usd>,
+    /// Set if agents reported a part of the cost, and nobody metered it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_estimated: bool,
     /// Reason if the run is not complete.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
@@ -79,7 +82,7 @@ impl PipelineReport {
     pub fn new(run: &PipelineRun) -> Self {
         let (verdict, reason, continue_from) = match &run.state {
             PipelineState::Complete => (PipelineVerdict::Complete, None, None),
-            PipelineState::Stopped { phase, verdict, reason } => {
+            PipelineState::Stopped { phase, verdict, reason, .. } => {
                 (*verdict, Some(reason.clone()), Some(*phase))
             }
             _ => {
@@ -108,6 +111,7 @@ impl PipelineReport {
             total_usd: costs
                 .collect::<Option<Vec<_>>>()
                 .map(|costs| costs.into_iter().fold(Usd::ZERO, |sum, usd| sum + usd)),
+            is_estimated: run.records.values().any(|record| record.work.is_estimated),
             reason,
             continue_from,
             pipeline: run.request.definition.name.clone(),
@@ -182,8 +186,9 @@ impl fmt::Display for PipelineReport {
             writeln!(f, "**To continue**: fix the problem, then run")?;
             writeln!(f, "`{command}`")?;
         }
+        let about = if self.is_estimated { "≈ " } else { "" };
         match self.total_usd {
-            Some(usd) => writeln!(f, "**Total tokens**: {} (≈ {usd})", self.total_tokens),
+            Some(usd) => writeln!(f, "**Total tokens**: {} ({about}{usd})", self.total_tokens),
             None => writeln!(f, "**Total tokens**: {} (cost unknown)", self.total_tokens),
         }
     }

@@ -82,6 +82,11 @@ fn one_line(text: &str) -> String {
 }
 
 impl PhaseSignal {
+    /// Returns a failure whose reason fits in one line.
+    pub fn failed(reason: &str) -> Self {
+        Self::Failed(one_line(reason))
+    }
+
     /// Returns the signal as a line; `None` if there was no output.
     pub fn line(&self, phase: &PhaseDefinition) -> Option<String> {
         let name = phase.signal_name();
@@ -91,18 +96,6 @@ impl PhaseSignal {
             Self::Failed(reason) => Some(format!("{name} FAILED: {reason}")),
             Self::Unclear(last) => (!last.is_empty()).then(|| last.clone()),
         }
-    }
-}
-
-/// Returns the signal of a phase: the structured one, or else the one in the output.
-pub fn resolve(
-    structured: Option<PhaseSignal>,
-    output: &str,
-    phase: &PhaseDefinition,
-) -> (PhaseSignal, SignalSource) {
-    match structured {
-        Some(signal) => (signal, SignalSource::Structured),
-        None => (parse(output, phase), SignalSource::LastLine),
     }
 }
 

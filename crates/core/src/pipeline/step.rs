@@ -7,8 +7,8 @@ use strum::Display;
 
 use super::signal::{PhaseSignal, SignalSource};
 use super::{
-    NodeStatus, PhaseDefinition, PhaseRecord, PhaseRunner, PhaseStatus, PipelineRefusal,
-    PipelineRun, PipelineState, PipelineVerdict, TaskGraph,
+    AnsweredGate, GateApproval, NodeStatus, PhaseDefinition, PhaseRecord, PhaseRunner, PhaseStatus,
+    PipelineRefusal, PipelineRun, PipelineState, PipelineVerdict, TaskGraph,
 };
 use crate::cost::Usage;
 use crate::ids::{CommitId, Name, Reference, TaskId};
@@ -23,6 +23,9 @@ pub struct PhaseWork {
     /// Tokens and cost; `None` without model calls.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<Usage>,
+    /// Set if the agent reported the usage, and nobody metered it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_estimated: bool,
     /// Duration, in milliseconds.
     #[serde(default)]
     pub took_ms: u64,
@@ -38,7 +41,7 @@ impl PhaseWork {
     }
 }
 
-/// Person's answer at a gate.
+/// Person's answer at an approval gate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Display)]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
@@ -62,7 +65,7 @@ pub enum PipelineEvent {
         /// Error message.
         error: String,
     },
-    /// Person answered at a gate, or about the tasks of a phase.
+    /// Person answered at an approval gate, or about the tasks of a phase.
     GateAnswered {
         /// Answer.
         answer: GateAnswer,
@@ -118,8 +121,11 @@ pub enum PipelineEvent {
         phase: u8,
         /// Task that ended.
         task: TaskId,
-        /// `true` if it was completed, `false` if it failed or was cancelled.
+        /// `true` if it was completed and merged, `false` if it failed or was cancelled.
         completed: bool,
+        /// Reason why a completed task could not be merged into the story's branch.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reason: Option<String>,
     },
     /// Person cancelled the run.
     Cancelled {
@@ -161,22 +167,21 @@ pub enum PipelineCommand {
         /// Phase to stop.
         phase: u8,
     },
-    /// Ask a person whether a phase may start.
-    AskGate {
-        /// Phase that would start.
-        phase: u8,
-    },
-    /// Ask a person whether the tasks of a phase may start.
-    AskSplit {
-        /// Phase of the tasks.
-        phase: u8,
-    },
     /// Start tasks, and report their IDs.
     StartTasks {
         /// Phase of the tasks.
         phase: u8,
         /// Keys of the tasks.
         keys: Vec<String>,
+    },
+    /// Cancel tasks, and report their ends.
+    CancelTasks {
+        /// Phase of the tasks.
+        phase: u8,
+        /// IDs of the tasks.
+        tasks: Vec<TaskId>,
+        /// Person who cancelled the run.
+        by: Name,
     },
     /// Write the story's files, deliver the branch and report the end of the run.
     Finish {
@@ -206,9 +211,11 @@ pub fn step(
             Vec::new()
         }
         (PipelineState::AtGate(phase), PipelineEvent::GateAnswered { answer, by }) => {
+            next.last_answer = Some(AnsweredGate { phase: *phase, answer, by: by.clone() });
             next.answer_gate(*phase, answer, &by, at)
         }
         (PipelineState::AtSplit(phase), PipelineEvent::GateAnswered { answer, by }) => {
+            next.last_answer = Some(AnsweredGate { phase: *phase, answer, by: by.clone() });
             next.answer_split(*phase, answer, &by, at)
         }
         (
@@ -237,7 +244,7 @@ pub fn step(
             next.graphs.insert(phase, graph);
             next.planning.insert(phase, work);
             next.state = PipelineState::AtSplit(phase);
-            vec![PipelineCommand::AskSplit { phase }]
+            Vec::new()
         }
         (PipelineState::RunningTasks(running), PipelineEvent::TasksStarted { phase, tasks })
             if *running == phase =>
@@ -249,15 +256,20 @@ pub fn step(
         }
         (
             PipelineState::RunningTasks(running),
-            PipelineEvent::TaskEnded { phase, task, completed },
+            PipelineEvent::TaskEnded { phase, task, completed, reason },
         ) if *running == phase => {
             let graph = next.graphs.get_mut(&phase);
-            if !graph.is_some_and(|graph| graph.end(task, completed)) {
+            if !graph.is_some_and(|graph| graph.end(task, completed, reason)) {
                 return Err(unexpected(run, name));
             }
             next.continue_tasks(phase, at)
         }
-        (state, PipelineEvent::Cancelled { by }) if !state.is_over() => next.cancel(&by, at),
+        (state, PipelineEvent::Cancelled { by })
+            if !state.is_over() && run.cancelled_by.is_none() =>
+        {
+            next.cancel(&by, at)
+        }
+        (_, PipelineEvent::GateAnswered { .. }) => return Err(run.refuse_answer()),
         _ => return Err(unexpected(run, name)),
     };
     Ok((next, commands))
@@ -288,7 +300,7 @@ impl PipelineRun {
             self.request.phase(phase).is_some_and(|it| it.runner == PhaseRunner::Approval);
         if is_approval || self.request.approve.contains(&phase) {
             self.state = PipelineState::AtGate(phase);
-            vec![PipelineCommand::AskGate { phase }]
+            Vec::new()
         } else {
             self.run_phase(phase)
         }
@@ -298,7 +310,7 @@ impl PipelineRun {
         // The split of an earlier run is approved again instead of planned again.
         if self.graphs.contains_key(&phase) {
             self.state = PipelineState::AtSplit(phase);
-            return vec![PipelineCommand::AskSplit { phase }];
+            return Vec::new();
         }
         self.state = PipelineState::Running(phase);
         vec![PipelineCommand::RunPhase { phase, job_number: self.next_job() }]
@@ -330,6 +342,9 @@ impl PipelineRun {
         by: &Name,
         at: Timestamp,
     ) -> Vec<PipelineCommand> {
+        if answer == GateAnswer::Continue {
+            self.approvals.insert(phase, GateApproval { by: by.clone(), at });
+        }
         let definition = self.request.phase(phase).cloned();
         match (answer, definition) {
             (GateAnswer::Continue, Some(definition))
@@ -353,6 +368,7 @@ impl PipelineRun {
     ) -> Vec<PipelineCommand> {
         match answer {
             GateAnswer::Continue => {
+                self.approvals.insert(phase, GateApproval { by: by.clone(), at });
                 self.state = PipelineState::RunningTasks(phase);
                 self.continue_tasks(phase, at)
             }
@@ -373,7 +389,7 @@ impl PipelineRun {
     }
 
     fn stop_at(&mut self, phase: u8, by: &Name) -> Vec<PipelineCommand> {
-        self.stop(phase, PipelineVerdict::Blocked, format!("stopped by {by}"));
+        self.stop_by(phase, by, format!("stopped by {by}"));
         self.finish()
     }
 
@@ -381,6 +397,9 @@ impl PipelineRun {
     fn continue_tasks(&mut self, phase: u8, at: Timestamp) -> Vec<PipelineCommand> {
         let definition = self.request.phase(phase).cloned().unwrap_or_default();
         let Some(graph) = self.graphs.get(&phase) else { return Vec::new() };
+        if let Some(by) = self.cancelled_by.clone() {
+            return if graph.is_over() { self.end_cancelled(phase, &by, at) } else { Vec::new() };
+        }
         if !graph.is_over() {
             let keys = graph.ready(definition.parallel);
             return if keys.is_empty() {
@@ -410,20 +429,39 @@ impl PipelineRun {
         self.finish_phase(phase, record)
     }
 
+    /// Cancels the run. Tasks that run are cancelled first, and the run stops when they have ended.
     fn cancel(&mut self, by: &Name, at: Timestamp) -> Vec<PipelineCommand> {
         let phase = self.state.phase().unwrap_or(self.request.from);
-        let mut commands = Vec::new();
-        if matches!(self.state, PipelineState::Running(_)) {
-            commands.push(PipelineCommand::StopPhase { phase });
-            let record = PhaseRecord {
-                status: PhaseStatus::Blocked,
-                ..failed_record(format!("cancelled by {by}"), at, PhaseWork::default())
-            };
-            self.records.insert(phase, record);
+        match self.state {
+            PipelineState::RunningTasks(phase) => {
+                let tasks = self.graphs.get_mut(&phase).map(TaskGraph::cancel).unwrap_or_default();
+                self.cancelled_by = Some(by.clone());
+                if tasks.is_empty() {
+                    return self.end_cancelled(phase, by, at);
+                }
+                vec![PipelineCommand::CancelTasks { phase, tasks, by: by.clone() }]
+            }
+            PipelineState::Running(_) => {
+                let mut commands = vec![PipelineCommand::StopPhase { phase }];
+                commands.extend(self.end_cancelled(phase, by, at));
+                commands
+            }
+            _ => {
+                self.stop_by(phase, by, format!("cancelled by {by}"));
+                self.finish()
+            }
         }
-        self.stop(phase, PipelineVerdict::Blocked, format!("cancelled by {by}"));
-        commands.extend(self.finish());
-        commands
+    }
+
+    /// Records a phase that was cancelled, and stops the run.
+    fn end_cancelled(&mut self, phase: u8, by: &Name, at: Timestamp) -> Vec<PipelineCommand> {
+        let reason = format!("cancelled by {by}");
+        let work = self.planning.get(&phase).cloned().unwrap_or_default();
+        let record =
+            PhaseRecord { status: PhaseStatus::Blocked, ..failed_record(reason.clone(), at, work) };
+        self.records.insert(phase, record);
+        self.stop_by(phase, by, reason);
+        self.finish()
     }
 }
 

@@ -261,7 +261,7 @@ pub struct AgentPoolRules {
     #[garde(range(min = 1, max = 3_600))]
     pub salvage_seconds: u32,
     /// Disk space for a worker's checkouts, in GB. Above this, the worker removes checkouts of
-    /// closed tasks, and starts no run until enough is free. Default: unlimited.
+    /// closed tasks and ended stories, and starts no run until enough is free. Default: unlimited.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[garde(range(min = 1, max = 1_000_000))]
     pub disk_gb: Option<u32>,

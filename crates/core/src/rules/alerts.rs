@@ -133,7 +133,7 @@ impl AlertChannel {
             ChannelType::Slack if self.setting("url").is_some() => &[],
             ChannelType::Slack if self.setting("channel").is_some() => &[(
                 "token",
-                "Slack takes messages for a channel only from a bot: set its token \
+                "Slack accepts messages to a channel only from a bot: set its token \
                  (TAMMA_ALERT_SLACK_TOKEN), or the `url` of an incoming webhook instead",
             )],
             ChannelType::Slack => &[(

@@ -16,7 +16,7 @@ pub enum Refusal {
     #[error("the task is not closed yet ({0}); rate it once it is")]
     StillOpen(State),
     /// The last job of a closed task is still running.
-    #[error("lessons of the task are still being captured; rate it once they are")]
+    #[error("Tamma is still capturing lessons from the task; rate it afterwards")]
     StillLearning,
     /// Rating outside its range.
     #[error("{0} is not a rating; use 1 to 5 stars")]
@@ -97,7 +97,7 @@ pub enum Refusal {
         /// Label of the action.
         action: String,
     },
-    /// Every council that the task may have was held.
+    /// The task has had all the councils that it can have.
     #[error(
         "the council cannot be convened again: the task had {held} of {max} councils \
          (`max_councils`)"

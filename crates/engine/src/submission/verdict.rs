@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use tamma_core::issue::{Issue, IssueCategory, IssueSeverity};
 use tamma_core::review::CriterionJudgement;
 
-/// Most suggestions that are kept. Nobody reads more of them.
+/// Maximum number of suggestions that are kept.
 const MAX_SUGGESTIONS: usize = 5;
 
 /// Verdict of a validator on a change.

@@ -1,7 +1,7 @@
 //! Patch of a change, as validators and people see it.
 //!
 //! Attributes of files do not apply, because a change could hide lines with `.gitattributes`. A file
-//! counts as binary only if its content and its name say so; everything else is shown as text.
+//! counts as binary only if both its content and its extension are; everything else is shown as text.
 
 use std::path::Path;
 

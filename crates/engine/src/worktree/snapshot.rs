@@ -44,7 +44,7 @@ struct ListedFile {
 struct SnapshotFiles {
     /// Files, links, and folders that were files or are submodules.
     present: Vec<Vec<u8>>,
-    /// Tracked files that no longer exist, or are no files.
+    /// Tracked files that no longer exist, or are no longer files.
     gone: Vec<Vec<u8>>,
     /// Tracked files above [`MAX_FILE_BYTES`], with their sizes.
     large_tracked: Vec<(Vec<u8>, u64)>,
@@ -308,11 +308,11 @@ fn new_blobs(listed: &[u8]) -> BTreeMap<Vec<u8>, String> {
     new
 }
 
-fn join(root: &Path, path: &[u8]) -> PathBuf {
+pub(super) fn join(root: &Path, path: &[u8]) -> PathBuf {
     root.join(Path::new(std::ffi::OsStr::from_bytes(path)))
 }
 
-fn terminated(paths: &[Vec<u8>]) -> Vec<u8> {
+pub(super) fn terminated(paths: &[Vec<u8>]) -> Vec<u8> {
     paths.iter().flat_map(|path| path.iter().copied().chain([0])).collect()
 }
 

@@ -19,7 +19,7 @@ pub(super) async fn list(State(state): State<ApiState>) -> Result<Json<ProjectLi
     Ok(Json(ProjectList { projects: projects.into_iter().map(RegisteredProject::from).collect() }))
 }
 
-/// Registers a repository, for operators. A registered path is renamed.
+/// Registers a repository. Only operators can. A project with the same path is renamed.
 #[utoipa::path(
     post, path = "/projects", tag = "projects", operation_id = "register_project",
     params(("Tamma-Person" = String, Header, description = "Name of the person.")),
@@ -27,7 +27,7 @@ pub(super) async fn list(State(state): State<ApiState>) -> Result<Json<ProjectLi
     responses(
         (status = OK, body = RegisteredProject),
         (status = FORBIDDEN, body = Problem, content_type = "application/problem+json",
-            description = "The caller is no operator, or no approver of the registered project."),
+            description = "The caller is not an operator, or not an approver of the registered project."),
         (status = UNPROCESSABLE_ENTITY, body = Problem, content_type = "application/problem+json",
             description = "The name is taken, a field is empty, or the address is not allowed."),
     )
@@ -41,7 +41,7 @@ pub(super) async fn register(
     Ok(Json(project.into()))
 }
 
-/// Applies the rules in a project's `tamma.yaml` to its open tasks. What the old rules allowed is
+/// Applies the rules in a project's `tamma.yaml` to its open tasks. Approvals under the old rules are
 /// void: plans are checked and approved again, and runs stop.
 #[utoipa::path(
     post, path = "/projects/{id}/rules", tag = "projects", operation_id = "apply_rules",

@@ -30,14 +30,16 @@ impl App {
         action: TaskAction,
         key: Option<String>,
     ) -> Result<TaskStatus, Error> {
-        if let TaskAction::Rate { stars, reason } = action {
-            return self.rate_task(task, by, stars, reason).await;
-        }
         let task_loop = self.task_loop(task).await?;
-        if task_loop.state.is_terminal() {
+        let is_rating = matches!(action, TaskAction::Rate { .. });
+        if task_loop.state.is_terminal() && !is_rating {
             return Err(Error::Refused(Refusal::Ended(task_loop.state).to_string()));
         }
         let action = self.to_machine_action(&task_loop, action).await?;
+        // The workflow of a closed task has ended.
+        if let task_loop::Action::Rate { stars, reason } = action {
+            return self.rate_task(task, by, stars, reason).await;
+        }
         let edited = match &action {
             task_loop::Action::AdjustPlan { plan, .. } => Some(plan.clone()),
             _ => None,
@@ -250,7 +252,7 @@ fn check_hash_prefix(what: &'static str, requested: &str, now: &str) -> Result<(
     Err(Error::Changed { what, requested: first(&requested), now: first(now) })
 }
 
-pub(super) fn parse_reason(text: impl AsRef<str>) -> Result<Reason, Error> {
+fn parse_reason(text: impl AsRef<str>) -> Result<Reason, Error> {
     non_empty_text(text.as_ref())?.parse().map_err(|_| {
         Error::invalid(
             format!("The reason is longer than {} characters.", Reason::MAX),

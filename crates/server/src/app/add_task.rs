@@ -11,7 +11,7 @@ use tamma_core::actor::Actor;
 use tamma_core::ids::TaskId;
 use tamma_core::plan::Plan;
 use tamma_core::rules::{Permission, Rules};
-use tamma_core::task::Task;
+use tamma_core::task::{MAX_TITLE_CHARS, Task, is_title};
 use tamma_core::task_loop::{TaskReceived, begin};
 use tamma_core::version::Edition;
 use tamma_flow::{
@@ -32,8 +32,6 @@ use crate::dto::{AddedTask, NewTask};
 
 /// Workflow task timeout: after this time another worker can take over the step.
 const TASK_TIMEOUT: Duration = Duration::from_secs(5);
-
-const MAX_TITLE_CHARS: usize = 200;
 
 impl App {
     /// Adds a task, or returns the existing task with the same ID.
@@ -200,8 +198,8 @@ fn workflow_input(event: HistoryEvent) -> Result<WorkflowInput, Error> {
 }
 
 fn validate_new_task(new: &NewTask) -> Result<(), Error> {
-    let length = new.title.trim().chars().count();
-    if length == 0 || length > MAX_TITLE_CHARS || new.title.contains(char::is_control) {
+    if !is_title(&new.title) {
+        let length = new.title.trim().chars().count();
         return Err(Error::invalid(
             format!(
                 "The title must be one line of 1 to {MAX_TITLE_CHARS} characters; this one has {length}."

@@ -66,8 +66,8 @@ fn providers(leases: &[(String, u64)], blocks: &[(String, Timestamp)]) -> Vec<Po
 
 impl From<ActiveRun> for PoolRun {
     fn from(it: ActiveRun) -> Self {
-        let ActiveRun { task, title, agent, model, mode, started_at, worker: _ } = it;
-        Self { task: task.0, title, agent, model, mode, started_at }
+        let ActiveRun { task, title, is_phase, agent, model, mode, started_at, worker: _ } = it;
+        Self { task: task.0, title, is_phase, agent, model, mode, started_at }
     }
 }
 

@@ -3,6 +3,7 @@
 //! A task runs under the rules it was prepared with. When a person applies new ones, each open task
 //! of the project gets them as an event, which voids its approval.
 
+use futures_util::{StreamExt as _, stream};
 use strum::IntoEnumIterator as _;
 use tamma_core::ids::TaskId;
 use tamma_core::rules::{Permission, Rules};
@@ -13,7 +14,11 @@ use temporalio_client::WorkflowExecuteUpdateOptions;
 
 use super::{App, Error, PageRequest, Principal, TEMPORAL_TIMEOUT};
 use crate::clock;
-use crate::dto::{AppliedRules, RulesOfTask};
+use crate::dto::{AppliedRules, RulesOfTask, TaskCard};
+
+/// Number of tasks that are updated at the same time. A task that does not respond delays the others
+/// by its timeout at most.
+const MAX_CONCURRENT_UPDATES: usize = 32;
 
 impl App {
     /// Applies the rules in a project's configuration to its open tasks.
@@ -33,17 +38,10 @@ impl App {
         let (mut tasks, mut after) = (Vec::new(), None);
         loop {
             let page = self.list_tasks(&filter, &PageRequest { after, limit: 500 }).await?;
-            for card in page.tasks {
-                let task_loop = self.task_loop(TaskId(card.id)).await?;
-                if task_loop.pin.is_some_and(|pin| pin.policy == policy) {
-                    continue;
-                }
-                let (state, error) = match self.change_rules(TaskId(card.id), by, &rules).await {
-                    Ok(state) => (state, None),
-                    Err(error) => (card.state, Some(error.to_string())),
-                };
-                tasks.push(RulesOfTask { task: card.id, title: card.title, state, error });
-            }
+            let updates = page.tasks.into_iter().map(|card| self.update_task(card, by, &rules));
+            let updated: Vec<_> =
+                stream::iter(updates).buffered(MAX_CONCURRENT_UPDATES).collect().await;
+            tasks.extend(updated.into_iter().flatten());
             after = page.next;
             if after.is_none() {
                 break;
@@ -51,6 +49,26 @@ impl App {
         }
         tracing::info!(%by, project = project.name, %policy, tasks = tasks.len(), "rules applied");
         Ok(AppliedRules { project: project.name, policy: policy.to_string(), tasks })
+    }
+
+    /// Updates one task, unless it has these rules. A failure concerns this task only.
+    async fn update_task(
+        &self,
+        card: TaskCard,
+        by: &Principal,
+        rules: &Rules,
+    ) -> Option<RulesOfTask> {
+        let (task, policy) = (TaskId(card.id), rules.version());
+        let changed = match self.task_loop(task).await {
+            Ok(it) if it.pin.is_some_and(|pin| pin.policy == policy) => return None,
+            Ok(_) => self.change_rules(task, by, rules).await,
+            Err(error) => Err(error),
+        };
+        let (state, error) = match changed {
+            Ok(state) => (state, None),
+            Err(error) => (card.state, Some(error.to_string())),
+        };
+        Some(RulesOfTask { task: card.id, title: card.title, state, error })
     }
 
     /// Sends new rules to one task.

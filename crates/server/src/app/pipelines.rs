@@ -1,6 +1,6 @@
 //! Pipelines of stories: start, list, show and act.
 //!
-//! The workflow holds the truth. A story has at most one open run, because its workflow ID is
+//! The workflow is the source of truth. A story has at most one open run, because its workflow ID is
 //! derived from the story.
 
 use std::collections::BTreeMap;
@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use tamma_core::ids::{PipelineId, ProjectId};
 use tamma_core::pipeline::{
-    BUILT_IN_PIPELINE, GateAnswer, PipelineRefusal, PipelineRequest, PipelineRun,
+    BUILT_IN_PIPELINE, GateAnswer, PhaseRunner, PipelineRefusal, PipelineRequest, PipelineRun,
+    TaskSplit,
 };
 use tamma_core::rules::{Permission, Rules};
 use tamma_core::version::Edition;
@@ -29,6 +30,9 @@ use crate::dto::{EarlierPhase, NewPipelineRun, PhaseOutput, PipelineAction, Pipe
 
 /// Workflow task timeout: after this time another worker can take over the step.
 const TASK_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Maximum number of pipelines in the inbox.
+const MAX_WAITING: u32 = 200;
 
 /// Longest time that a request waits for a newer version.
 const MAX_WAIT: Duration = Duration::from_secs(25);
@@ -82,6 +86,9 @@ impl App {
             })?,
             None => PipelineRun::new(request).map_err(|refusal| invalid_request(&refusal))?,
         };
+        if leaves_out_approval(&run) {
+            self.authorize(by, Permission::Decide, story.project).await?;
+        }
         // Workers load the rules by their version.
         self.store.save_rules(rules).await?;
         let input = PipelineInput {
@@ -95,6 +102,7 @@ impl App {
             edition: Edition::NEWEST,
             run,
             base: story.base,
+            carried: None,
         };
         let write = PipelineWrite {
             pipeline: story.id,
@@ -107,6 +115,9 @@ impl App {
             story_path: None,
             delivered: None,
             delivery_error: None,
+            is_live: true,
+            alert: None,
+            at: input.at,
         };
         let options =
             WorkflowStartOptions::new(TASK_QUEUE.to_owned(), pipeline_workflow_id(story.id))
@@ -142,20 +153,16 @@ impl App {
         action: PipelineAction,
     ) -> Result<PipelineView, Error> {
         let story = self.store.pipeline(id).await?;
-        let permission = match action {
-            PipelineAction::Continue | PipelineAction::Skip | PipelineAction::Stop => {
-                Permission::Decide
-            }
-            PipelineAction::Cancel | PipelineAction::Resume => Permission::Work,
-        };
-        self.authorize(by, permission, story.project).await?;
+        self.authorize(by, action.permission(), story.project).await?;
         let action = match action {
             PipelineAction::Resume => return self.resume_pipeline(by, &story).await,
+            PipelineAction::Dismiss => return self.dismiss_pipeline(by, &story).await,
             PipelineAction::Continue => FlowAction::Answer(GateAnswer::Continue),
             PipelineAction::Skip => FlowAction::Answer(GateAnswer::Skip),
             PipelineAction::Stop => FlowAction::Answer(GateAnswer::Stop),
             PipelineAction::Cancel => FlowAction::Cancel,
         };
+        let is_answer = matches!(action, FlowAction::Answer(_));
         let request = PipelineActionRequest { at: clock::now(), by: by.name.clone(), action };
         let key = clock::new_id().to_string();
         let options = WorkflowExecuteUpdateOptions::builder().update_id(key).build();
@@ -169,7 +176,10 @@ impl App {
                 Err(Error::Refused(failure.message.clone()))
             }
             Ok(Err(WorkflowUpdateError::NotFound(_))) => {
-                Err(Error::Refused(format!("the run of {} has ended", story.story_id)))
+                let ended = || format!("the run of {} has ended", story.story_id);
+                let late = story.run.filter(|run| is_answer && run.last_answer.is_some());
+                let late = late.map(|run| run.refuse_answer().to_string());
+                Err(Error::Refused(late.unwrap_or_else(ended)))
             }
             Ok(Err(error @ WorkflowUpdateError::PayloadConversion(_))) => {
                 Err(Error::Internal(error.into()))
@@ -201,11 +211,51 @@ impl App {
         self.start_run(by, story, request, &rules).await
     }
 
+    /// Removes a stopped run from the inbox.
+    async fn dismiss_pipeline(
+        &self,
+        by: &Principal,
+        story: &StoryPipeline,
+    ) -> Result<PipelineView, Error> {
+        if !self.store.dismiss_pipeline(story.id).await? {
+            return Err(Error::Refused(format!(
+                "the run of {} has not stopped, or needs nobody",
+                story.story_id
+            )));
+        }
+        tracing::info!(pipeline = %story.id, by = %by.name, "stopped pipeline dismissed");
+        self.pipeline_view(story.id).await
+    }
+
+    /// Returns the pipelines that need a person, longest wait first.
+    pub(crate) async fn waiting_pipelines(
+        &self,
+        project: Option<ProjectId>,
+    ) -> Result<Vec<PipelineView>, Error> {
+        let filter = PipelineFilter { project, needs_person: true, ..PipelineFilter::default() };
+        let mut waiting = self.pipeline_list(&filter, MAX_WAITING).await?;
+        waiting.reverse();
+        Ok(waiting)
+    }
+
     /// Returns a pipeline.
     pub(crate) async fn pipeline_view(&self, id: PipelineId) -> Result<PipelineView, Error> {
         let story = self.store.pipeline(id).await?;
         let project = self.store.project(story.project).await?;
-        let view = PipelineView::new(&story, project.name).ok_or_else(|| not_started(&story))?;
+        let mut view =
+            PipelineView::new(&story, project.name).ok_or_else(|| not_started(&story))?;
+        for (phase, graph) in story.run.iter().flat_map(|run| &run.graphs) {
+            let split = self.store.text(&graph.split).await?;
+            // Without its content, the task is still shown.
+            let Ok(split) = serde_json::from_str::<TaskSplit>(&split) else { continue };
+            let mut tasks: BTreeMap<_, _> =
+                split.tasks.into_iter().map(|task| (task.key.clone(), task)).collect();
+            for shown in view.tasks.iter_mut().filter(|shown| shown.phase == *phase) {
+                if let Some(task) = tasks.remove(&shown.key) {
+                    shown.add_content(task);
+                }
+            }
+        }
         let phases = self.store.pipeline_phases(id).await?.into_iter();
         let earlier = phases.filter(|phase| phase.run_number < story.number);
         Ok(PipelineView { earlier_phases: earlier.map(EarlierPhase::from).collect(), ..view })
@@ -280,12 +330,30 @@ impl App {
     }
 }
 
+/// Returns `true` if the run starts after an approval phase that nobody has answered.
+fn leaves_out_approval(run: &PipelineRun) -> bool {
+    run.request.definition.numbered().any(|(number, phase)| {
+        number < run.request.from
+            && phase.runner == PhaseRunner::Approval
+            && !run.records.contains_key(&number)
+    })
+}
+
 fn invalid_request(refusal: &PipelineRefusal) -> Error {
     Error::invalid(format!("{refusal}."), "`tamma pipeline run --help` describes the arguments.")
 }
 
 fn already_running(story: &StoryPipeline) -> Error {
-    Error::Refused(format!("the pipeline of {} is already running", story.story_id))
+    let story_id = &story.story_id;
+    let is_over = story.run.as_ref().is_some_and(|run| run.state.is_over());
+    Error::Refused(if is_over {
+        format!(
+            "the last run of {story_id} is still delivering its branch; wait, or run `tamma \
+             pipeline cancel {story_id}`"
+        )
+    } else {
+        format!("the pipeline of {story_id} is already running")
+    })
 }
 
 fn not_started(story: &StoryPipeline) -> Error {

@@ -5,13 +5,12 @@
 //! written, and the server tries again.
 
 use tamma_core::actor::Actor;
-use tamma_core::ids::TaskId;
+use tamma_core::ids::{Reason, TaskId};
 use tamma_core::rules::{Permission, Rules};
 use tamma_core::task_loop::{Action, EventKind, StepRecord, TaskEvent, TaskLoop, step};
 use tamma_core::version::FormatVersion;
 use tamma_store::WriteOutcome;
 
-use super::actions::parse_reason;
 use super::{App, Error, Principal};
 use crate::clock;
 use crate::dto::TaskStatus;
@@ -26,15 +25,14 @@ impl App {
         task: TaskId,
         by: Principal,
         stars: u8,
-        reason: Option<String>,
+        reason: Option<Reason>,
     ) -> Result<TaskStatus, Error> {
-        let reason = reason.map(parse_reason).transpose()?;
         for _ in 0..MAX_WRITES {
             let stored = self.store.task(task).await?;
             let task_loop = stored.task_loop.map_err(tamma_store::Error::from)?;
             let action = Action::Rate { stars, reason: reason.clone() };
             self.authorize(&by, Permission::from(&action), task_loop.project).await?;
-            // They only affect the open tasks of a list.
+            // The step of a closed task does not depend on them.
             let rules = self.task_rules(&task_loop).await.unwrap_or_default();
             let event = TaskEvent {
                 format: FormatVersion,

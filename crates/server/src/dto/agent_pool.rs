@@ -45,10 +45,13 @@ pub struct PoolWorker {
 /// Run in progress.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PoolRun {
-    /// Task ID.
+    /// Task ID, or pipeline ID.
     pub task: Uuid,
-    /// Title of the task.
+    /// Title of the task, or ID of the story.
     pub title: String,
+    /// `true` if it is a phase of a pipeline.
+    #[serde(default)]
+    pub is_phase: bool,
     /// Agent name.
     pub agent: String,
     /// Model, if known.

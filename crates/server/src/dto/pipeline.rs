@@ -3,8 +3,11 @@
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use strum::{Display, EnumString};
-use tamma_core::pipeline::{NodeStatus, PhaseStatus, PipelineReport, PipelineRun, PipelineState};
-use tamma_core::pipeline::{PhaseDefinition, PhaseRunner};
+use tamma_core::pipeline::{
+    NodeStatus, PhaseDefinition, PhaseRunner, PhaseStatus, PipelineReport, PipelineRun,
+    PipelineState, StoryTask,
+};
+use tamma_core::rules::Permission;
 use tamma_store::{StoredPhase, StoryPipeline};
 use utoipa::ToSchema;
 use uuid::Uuid;
@@ -53,6 +56,18 @@ pub enum PipelineAction {
     Cancel,
     /// Continue a stopped run at the phase where it stopped.
     Resume,
+    /// Remove a stopped run from the inbox.
+    Dismiss,
+}
+
+impl PipelineAction {
+    /// Returns the permission that the action needs.
+    pub(crate) fn permission(self) -> Permission {
+        match self {
+            Self::Continue | Self::Skip | Self::Stop => Permission::Decide,
+            Self::Cancel | Self::Resume | Self::Dismiss => Permission::Work,
+        }
+    }
 }
 
 /// Request for an action on a pipeline.
@@ -79,6 +94,8 @@ pub struct PipelineView {
     pub short: String,
     /// Name of the project.
     pub project: String,
+    /// ID of the project.
+    pub project_id: Uuid,
     /// Folder of the feature.
     pub feature_dir: String,
     /// ID of the story.
@@ -90,11 +107,16 @@ pub struct PipelineView {
     pub state: String,
     /// State in words.
     pub state_text: String,
-    /// `true` once the run has ended.
+    /// Number of the current phase, or of the phase where the run stopped.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub phase: Option<u8>,
+    /// `true` once the run has ended and its branch is delivered.
     pub over: bool,
     /// Question to a person, if the run waits for one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub question: Option<String>,
+    /// `true` if a person must decide, or fix what stopped the run.
+    pub needs_person: bool,
     /// Actions that are possible now.
     pub actions: Vec<PipelineAction>,
     /// Number of the newest run, from 1.
@@ -161,6 +183,9 @@ pub struct PipelinePhaseView {
     /// Reason, if it is not complete.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// Person who approved it at its gate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub approved_by: Option<String>,
     /// End of the phase.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub completed_at: Option<DateTime<Utc>>,
@@ -220,6 +245,15 @@ pub struct StoryTaskView {
     pub key: String,
     /// Title.
     pub title: String,
+    /// Description for its agent. Omitted in lists.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub description: String,
+    /// Acceptance criteria. Omitted in lists.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub acceptance_criteria: Vec<String>,
+    /// Estimated number of changed lines. Omitted in lists.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub estimated_lines: Option<u32>,
     /// Keys of the tasks that must be completed first.
     pub depends_on: Vec<String>,
     /// `waiting`, `running`, `complete`, `failed` or `skipped`.
@@ -227,6 +261,9 @@ pub struct StoryTaskView {
     /// ID of the task, once it has started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task: Option<Uuid>,
+    /// Reason why a completed task was not merged into the story's branch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
 }
 
 /// Output of a phase.
@@ -243,19 +280,22 @@ impl PipelineView {
     pub(crate) fn new(story: &StoryPipeline, project: String) -> Option<Self> {
         let run = story.run.as_ref()?;
         let report = PipelineReport::new(run);
-        let over = run.state.is_over();
+        let over = run.state.is_over() && !story.is_live;
         Some(Self {
             id: story.id.0,
             short: short_id(story.id.0),
             project,
+            project_id: story.project.0,
             feature_dir: story.feature_dir.clone(),
             story_id: story.story_id.clone(),
             pipeline: run.request.definition.name.clone(),
             state: run.state.name().to_owned(),
             state_text: run.describe_state(),
+            phase: run.state.phase(),
             over,
             question: question(run),
-            actions: actions(run),
+            needs_person: story.needs_person,
+            actions: actions(run, story),
             run: story.number,
             version: story.version,
             from: run.request.from,
@@ -281,6 +321,15 @@ impl PipelineView {
     }
 }
 
+impl StoryTaskView {
+    /// Adds the content of the task, as its planner proposed it.
+    pub(crate) fn add_content(&mut self, task: StoryTask) {
+        self.description = task.description;
+        self.acceptance_criteria = task.acceptance_criteria;
+        self.estimated_lines = Some(task.estimated_lines);
+    }
+}
+
 fn phase_view(run: &PipelineRun, number: u8, phase: &PhaseDefinition) -> PipelinePhaseView {
     let record = run.records.get(&number);
     let status = match (&run.state, record) {
@@ -301,6 +350,7 @@ fn phase_view(run: &PipelineRun, number: u8, phase: &PhaseDefinition) -> Pipelin
         status,
         signal: record.and_then(|it| it.signal.clone()),
         reason: record.and_then(|it| it.reason.clone()),
+        approved_by: run.approvals.get(&number).map(|it| it.by.to_string()),
         completed_at: record.and_then(|it| it.completed_at),
         tokens: record.map_or(0, |it| it.work.tokens()),
         took_ms: record.map_or(0, |it| it.work.took_ms),
@@ -316,21 +366,29 @@ fn task_views(
         phase,
         key: node.key.clone(),
         title: node.title.clone(),
+        description: String::new(),
+        acceptance_criteria: Vec::new(),
+        estimated_lines: None,
         depends_on: node.depends_on.clone(),
         status: node.status.to_string(),
         task: node.task.map(|task| task.0),
+        reason: node.reason.clone(),
     })
 }
 
-fn actions(run: &PipelineRun) -> Vec<PipelineAction> {
+fn actions(run: &PipelineRun, story: &StoryPipeline) -> Vec<PipelineAction> {
     use PipelineAction as A;
     match &run.state {
         PipelineState::AtGate(_) | PipelineState::AtSplit(_) => {
             vec![A::Continue, A::Skip, A::Stop, A::Cancel]
         }
+        PipelineState::RunningTasks(_) if run.cancelled_by.is_some() => Vec::new(),
         PipelineState::Ready | PipelineState::Running(_) | PipelineState::RunningTasks(_) => {
             vec![A::Cancel]
         }
+        // The branch is being delivered.
+        PipelineState::Stopped { .. } | PipelineState::Complete if story.is_live => vec![A::Cancel],
+        PipelineState::Stopped { .. } if story.needs_person => vec![A::Resume, A::Dismiss],
         PipelineState::Stopped { .. } => vec![A::Resume],
         PipelineState::Complete => Vec::new(),
     }

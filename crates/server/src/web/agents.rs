@@ -4,7 +4,6 @@ use askama::Template;
 use axum::extract::State;
 use tamma_core::format::{format_duration, format_usd, pluralize};
 use tamma_core::tier::Tier;
-use uuid::Uuid;
 
 use super::layout::{DisplayTime, Layout};
 use super::session::Session;
@@ -44,7 +43,7 @@ struct WorkerView {
 
 enum SlotView {
     Free,
-    Busy { task: Uuid, title: String, run_summary: String, since: DisplayTime },
+    Busy { href: String, title: String, run_summary: String, since: DisplayTime },
 }
 
 struct ProviderView {
@@ -146,8 +145,9 @@ fn worker_view(id: usize, it: &PoolWorker) -> WorkerView {
 /// Builds the view of a slot with a run.
 fn busy_slot(run: &PoolRun) -> SlotView {
     let model = run.model.as_ref().map(|model| format!(", {model}")).unwrap_or_default();
+    let folder = if run.is_phase { "pipelines" } else { "tasks" };
     SlotView::Busy {
-        task: run.task,
+        href: format!("/{folder}/{}", run.task),
         title: run.title.clone(),
         run_summary: format!("{} with {}{model}", run.mode, run.agent),
         since: DisplayTime::elapsed(run.started_at),

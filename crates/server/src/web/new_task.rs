@@ -161,7 +161,7 @@ async fn parse_task(app: &App, fields: &FormFields) -> Result<NewTask, Error> {
     let issue_number = fields.non_empty("issue_number");
     let issue_number = issue_number.map(|text| text.trim_start_matches('#').parse()).transpose();
     let issue_number = issue_number.map_err(|_| {
-        Error::invalid("The issue number is not a number.", "Write it without other characters.")
+        Error::invalid("The issue number is not a number.", "Use digits only, such as 42.")
     })?;
     let word = |name: &str| serde_json::Value::String(fields.text(name));
     let unknown =

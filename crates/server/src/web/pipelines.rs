@@ -2,9 +2,8 @@
 
 use askama::Template;
 use axum::extract::{Path, State};
-use tamma_core::format::pluralize;
+use tamma_core::format::{capitalize, pluralize};
 use tamma_core::ids::{PipelineId, ProjectId};
-use tamma_core::rules::Permission;
 use tamma_store::PipelineFilter;
 use uuid::Uuid;
 
@@ -12,7 +11,7 @@ use super::form_fields::FormFields;
 use super::layout::{DisplayTime, Layout, Notice};
 use super::permissions::PagePermissions;
 use super::session::{Session, redirect_with_notice};
-use super::{PageError, PageResult, WebState, render};
+use super::{PageError, PageResult, WebState, labels, render};
 use crate::app::{App, Error};
 use crate::dto::{PipelineAction, PipelineView};
 
@@ -52,12 +51,19 @@ struct PipelinePage {
 pub(super) struct StoryView {
     layout: Layout,
     view: PipelineView,
+    state: String,
     tone: &'static str,
+    /// Question of a gate: its title, and its lines.
+    question: Option<(String, Vec<String>)>,
     started: Option<DisplayTime>,
     phases: Vec<PhaseCell>,
     levels: Vec<Vec<TaskCell>>,
+    /// A person decides about the tasks, and reads them first.
+    shows_tasks: bool,
+    /// Actions of this person.
     buttons: Vec<ActionButton>,
-    can_act: bool,
+    /// Others can act, and this person cannot.
+    is_read_only: bool,
 }
 
 struct PhaseCell {
@@ -67,6 +73,7 @@ struct PhaseCell {
     tone: &'static str,
     /// Signal, or the reason if there is none.
     note: String,
+    approved_by: Option<String>,
     tokens: u64,
     output_href: Option<String>,
 }
@@ -74,16 +81,34 @@ struct PhaseCell {
 struct TaskCell {
     key: String,
     title: String,
+    /// Paragraphs of the description.
+    description: Vec<String>,
+    criteria: Vec<String>,
+    /// Estimated size, in words.
+    estimate: Option<String>,
     status: String,
     tone: &'static str,
     needs: String,
+    reason: Option<String>,
     href: Option<String>,
 }
 
 struct ActionButton {
     action: PipelineAction,
     text: &'static str,
+    consequence: &'static str,
     primary: bool,
+}
+
+/// Output of a phase.
+#[derive(Template)]
+#[template(path = "phase_output.html")]
+struct PhaseOutputPage {
+    layout: Layout,
+    story_id: String,
+    story_href: String,
+    title: String,
+    text: String,
 }
 
 pub(super) async fn list(State(state): State<WebState>, session: Session) -> PageResult {
@@ -112,6 +137,29 @@ pub(super) async fn page(
     render(&PipelinePage { layout, live_href: format!("/live/pipelines/{id}"), story })
 }
 
+/// Shows the output of a phase.
+pub(super) async fn output(
+    State(state): State<WebState>,
+    session: Session,
+    Path((id, phase)): Path<(Uuid, u8)>,
+) -> PageResult {
+    let layout = Layout::for_page(&state, &session, "pipelines").await?;
+    let read = async {
+        let view = state.app.pipeline_view(PipelineId(id)).await?;
+        Ok((view, state.app.phase_output(PipelineId(id), phase).await?))
+    };
+    let (view, output) =
+        read.await.map_err(|error: Error| PageError::new(Layout::for_session(&session), error))?;
+    let title = view.phases.iter().find(|it| it.number == phase).map(|it| it.title.clone());
+    render(&PhaseOutputPage {
+        layout,
+        story_id: view.story_id,
+        story_href: format!("/pipelines/{id}"),
+        title: format!("Phase {phase}. {}", title.unwrap_or_default()),
+        text: output.text,
+    })
+}
+
 /// Performs an action, then shows the story again.
 pub(super) async fn submit_action(
     State(state): State<WebState>,
@@ -121,7 +169,7 @@ pub(super) async fn submit_action(
 ) -> PageResult {
     let submitted = async {
         let action: PipelineAction = fields.text("action").parse().map_err(|_| {
-            Error::invalid("Unknown action.", "Use the buttons on the page of the story.")
+            Error::invalid("Unknown action.", "Use the buttons on the story's page.")
         })?;
         let by = session.acting_person()?;
         state.app.act_on_pipeline(PipelineId(id), &by, action).await?;
@@ -136,6 +184,7 @@ pub(super) async fn submit_action(
         PipelineAction::Stop => "Run stopped.",
         PipelineAction::Cancel => "Run cancelled.",
         PipelineAction::Resume => "Run resumed.",
+        PipelineAction::Dismiss => "Removed from the inbox.",
     };
     redirect_with_notice(&format!("/pipelines/{id}"), &Notice::success(text))
 }
@@ -149,16 +198,23 @@ impl StoryView {
     ) -> Result<Self, Error> {
         let ProjectId(project) = app.store.pipeline(id).await?.project;
         let view = app.pipeline_view(id).await?;
-        let needed = if view.question.is_some() { Permission::Decide } else { Permission::Work };
-        let can_act = permissions.allows(project, needed).await;
+        let mut buttons = Vec::new();
+        for action in &view.actions {
+            if permissions.allows(project, action.permission()).await {
+                buttons.push(button(*action));
+            }
+        }
         Ok(Self {
             layout: layout.clone(),
+            state: capitalize(&view.state_text),
             tone: state_tone(&view.state),
+            question: view.question.as_deref().map(split_question),
             started: view.started_at.map(DisplayTime::ago),
             phases: phase_cells(&view),
             levels: task_levels(&view),
-            buttons: view.actions.iter().map(|action| button(*action)).collect(),
-            can_act,
+            shows_tasks: view.state == "at_split",
+            is_read_only: buttons.is_empty() && !view.actions.is_empty(),
+            buttons,
             view,
         })
     }
@@ -169,6 +225,12 @@ impl StoryView {
     }
 }
 
+/// Splits a question into its first line and the others.
+fn split_question(text: &str) -> (String, Vec<String>) {
+    let mut lines = text.lines().filter(|line| !line.is_empty()).map(str::to_owned);
+    (lines.next().unwrap_or_default(), lines.collect())
+}
+
 fn story_row(view: &PipelineView) -> StoryRow {
     let ended = view.phases.iter().filter(|it| it.completed_at.is_some()).count();
     StoryRow {
@@ -176,7 +238,7 @@ fn story_row(view: &PipelineView) -> StoryRow {
         story: view.story_id.clone(),
         feature: view.feature_dir.clone(),
         project: view.project.clone(),
-        state: view.state_text.clone(),
+        state: capitalize(&view.state_text),
         tone: state_tone(&view.state),
         progress: format!("{ended} of {}", pluralize(view.phases.len(), "phase")),
         changed: DisplayTime::ago(view.updated_at),
@@ -187,13 +249,14 @@ fn phase_cells(view: &PipelineView) -> Vec<PhaseCell> {
     let cell = |phase: &crate::dto::PipelinePhaseView| PhaseCell {
         number: phase.number,
         title: phase.title.clone(),
-        status: phase.status.clone(),
+        status: capitalize(&phase.status),
         tone: status_tone(&phase.status),
         note: phase.signal.clone().or_else(|| phase.reason.clone()).unwrap_or_default(),
+        approved_by: phase.approved_by.clone(),
         tokens: phase.tokens,
         output_href: phase
             .has_output
-            .then(|| format!("/api/v1/pipelines/{}/phases/{}/output", view.id, phase.number)),
+            .then(|| format!("/pipelines/{}/phases/{}", view.id, phase.number)),
     };
     view.phases.iter().map(cell).collect()
 }
@@ -218,9 +281,13 @@ fn task_levels(view: &PipelineView) -> Vec<Vec<TaskCell>> {
             level.push(TaskCell {
                 key: task.key.clone(),
                 title: task.title.clone(),
-                status: task.status.clone(),
+                description: labels::paragraphs(&task.description),
+                criteria: task.acceptance_criteria.clone(),
+                estimate: task.estimated_lines.map(|lines| pluralize(lines, "line")),
+                status: capitalize(&task.status),
                 tone: status_tone(&task.status),
                 needs: task.depends_on.join(", "),
+                reason: task.reason.clone(),
                 href: task.task.map(|id| format!("/tasks/{id}")),
             });
         }
@@ -229,14 +296,18 @@ fn task_levels(view: &PipelineView) -> Vec<Vec<TaskCell>> {
 }
 
 fn button(action: PipelineAction) -> ActionButton {
-    let (text, primary) = match action {
-        PipelineAction::Continue => ("Continue", true),
-        PipelineAction::Skip => ("Skip", false),
-        PipelineAction::Stop => ("Stop", false),
-        PipelineAction::Cancel => ("Cancel run", false),
-        PipelineAction::Resume => ("Resume", true),
+    let (text, consequence) = match action {
+        PipelineAction::Continue => ("Continue", "The phase or its tasks start."),
+        PipelineAction::Skip => ("Skip phase", "The next phase starts."),
+        PipelineAction::Stop => ("Stop run", "The run ends here. You can resume it."),
+        PipelineAction::Cancel => {
+            ("Cancel run", "The running phase stops. Open tasks of the story are cancelled.")
+        }
+        PipelineAction::Resume => ("Resume run", "The run starts again at the phase that stopped."),
+        PipelineAction::Dismiss => ("Dismiss", "The story leaves the inbox. Nothing else changes."),
     };
-    ActionButton { action, text, primary }
+    let primary = matches!(action, PipelineAction::Continue | PipelineAction::Resume);
+    ActionButton { action, text, consequence, primary }
 }
 
 fn state_tone(state: &str) -> &'static str {

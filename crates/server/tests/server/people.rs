@@ -20,17 +20,17 @@ use crate::world;
 const SERVER: &str = "the-own-token-of-the-server";
 
 /// Roles: Ada is an approver, Max a member and Vera a viewer.
-const PEOPLE: &str = "people:\n  everybody: viewer\n  named:\n    Ada: approver\n    Max: member\n    Vera: viewer\n";
+pub(crate) const PEOPLE: &str = "people:\n  everybody: viewer\n  named:\n    Ada: approver\n    Max: member\n    Vera: viewer\n";
 
 /// Server with a token, and a project with different roles.
-struct Team {
-    server: TestServer,
-    folder: TempDir,
-    project: Uuid,
+pub(crate) struct Team {
+    pub(crate) server: TestServer,
+    pub(crate) folder: TempDir,
+    pub(crate) project: Uuid,
 }
 
 impl Team {
-    async fn new() -> Self {
+    pub(crate) async fn new() -> Self {
         let server = TestServer::with(config("127.0.0.1:0", Some(SERVER))).await;
         let folder = tempfile::tempdir().expect("directory");
         std::fs::write(folder.path().join("tamma.yaml"), PEOPLE).expect("written");
@@ -42,14 +42,20 @@ impl Team {
         Self { project, ..team }
     }
 
-    async fn post(&self, path: &str, token: &str, person: &str, body: &Value) -> (u16, Value) {
+    pub(crate) async fn post(
+        &self,
+        path: &str,
+        token: &str,
+        person: &str,
+        body: &Value,
+    ) -> (u16, Value) {
         let request = self.server.request(Method::POST, path).bearer_auth(token);
         let request = request.header("Tamma-Person", person).json(body);
         read(request.send().await.expect("response")).await
     }
 
     /// Issues a token.
-    async fn add(&self, name: &str) -> String {
+    pub(crate) async fn add(&self, name: &str) -> String {
         let (status, issued) =
             self.post("/people", SERVER, "Grace", &json!({ "name": name })).await;
         assert_eq!((status, &issued["name"]), (200, &json!(name)), "{issued}");
@@ -98,7 +104,7 @@ impl Team {
     }
 
     /// Signs in with a token, under the name of another person.
-    async fn browser(&self, token: &str) -> Browser {
+    pub(crate) async fn browser(&self, token: &str) -> Browser {
         let mut browser = Browser::new(&self.server);
         let fields = format!("name=Ada&token={token}&to=%2F");
         let response = browser.post("/hello", "/hello", &fields).await;

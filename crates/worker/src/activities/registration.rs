@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
 
 use futures::future::BoxFuture;
 use tamma_core::task_loop::Placement;
@@ -17,12 +16,9 @@ use temporalio_sdk::activities::{
 use tokio_util::sync::CancellationToken;
 
 use super::Activities;
-use super::lost_attempts::AttemptHeartbeat;
 use crate::error::Error;
+use crate::heartbeats::with_heartbeats;
 use crate::job_context::{AnnounceStart, OpenQuestionUpdate, WorkflowCallbacks};
-
-/// Heartbeat interval of long jobs.
-const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Returns whether the workflow has refused an update, so that a retry cannot succeed.
 fn is_refusal(error: &WorkflowUpdateError) -> bool {
@@ -67,35 +63,12 @@ async fn run_with_heartbeats(
     });
     let callbacks =
         WorkflowCallbacks { announce_start: announce, open_question: question_update(&ctx) };
-    let attempt = ctx.info().attempt.saturating_add(request.earlier_attempts);
-    let stop = CancellationToken::new();
-    // Heartbeats of another version are not counted.
-    let previous = ctx.heartbeat_details().deserialize().unwrap_or_default();
-    let heartbeat = AttemptHeartbeat::first(ctx.info().attempt, previous);
-    if let Some(lost) = heartbeat.too_many_lost() {
-        return Err(Error::LostWorkers(lost).into_activity_error());
-    }
-    // Recorded before the work starts, so that its end can be told from that of the worker.
-    ctx.record_heartbeat(heartbeat).await?;
-    // Boxed, because the future of a job with agents is large.
-    let mut work = Box::pin(activities.run_job(request, attempt, stop.clone(), callbacks));
-    let mut interval = tokio::time::interval(HEARTBEAT_INTERVAL);
-    let mut is_stopping = false;
-    loop {
-        tokio::select! {
-            result = &mut work => {
-                if result.is_err() {
-                    ctx.record_heartbeat(heartbeat.ended()).await?;
-                }
-                return result.map_err(Error::into_activity_error);
-            }
-            _ = interval.tick() => ctx.record_heartbeat(heartbeat).await?,
-            () = ctx.cancelled(), if !is_stopping => {
-                is_stopping = true;
-                stop.cancel();
-            }
-        }
-    }
+    let earlier = request.earlier_attempts;
+    with_heartbeats(ctx, |attempt, stop| async move {
+        let attempt = attempt.saturating_add(earlier);
+        activities.run_job(request, attempt, stop, callbacks).await
+    })
+    .await
 }
 
 /// Returns the callback that opens a question in the workflow.

@@ -13,11 +13,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tamma_core::cost::{Cost, Tokens, Usage, Usd};
 use tamma_core::ids::{CommitId, Reference};
-use tamma_core::issue::{Issue, IssueCategory, IssueSeverity};
-use tamma_core::knowledge;
-use tamma_core::plan::{FileAction, Plan};
+use tamma_core::issue::Issue;
+use tamma_core::plan::Plan;
 use tamma_core::review::evidence::{self, EvidenceIndex};
-use tamma_core::review::patterns::{self, ReviewPatterns};
+use tamma_core::review::patterns;
 use tamma_core::review::record::{CheckRecord, GatesCheck, ReviewCheck, SecondReview, Validator};
 use tamma_core::review::{
     Criterion, Fingerprint, ReviewInputs, confirm_critical_issues, conformance, evaluate,
@@ -25,14 +24,11 @@ use tamma_core::review::{
 };
 use tamma_core::task_loop::Outcome;
 use tamma_engine::agent::{RunEnd, RunMode};
-use tamma_engine::permission::{PermissionRules, PermissionViolation};
 use tamma_engine::submission::{Submission, ValidatorVerdict};
-use tamma_engine::worktree::{ChangePatch, Worktree};
 use tamma_flow::activities::JobResult;
 
 use super::plan::current_plan;
-use crate::answered_questions;
-use crate::clock::now;
+use crate::change_check::{CommittedChange, MAX_SAVED_DIFF, error_issue};
 use crate::error::Error;
 use crate::job_context::JobContext;
 use crate::project_context::ProjectContext;
@@ -47,17 +43,9 @@ const MAX_SHOWN_DIFF: usize = 60_000;
 /// Maximum number of test names in the validator's prompt.
 const MAX_SHOWN_TESTS: usize = 300;
 
-/// Maximum length of the stored diff, in bytes. A larger change does not pass, because nobody could
-/// see all of it.
-const MAX_SAVED_DIFF: usize = 4_000_000;
-
 /// Commit under review.
 struct ChangeUnderReview<'a> {
-    ctx: &'a JobContext,
-    worktree: &'a Worktree,
-    commit: CommitId,
-    touched: BTreeMap<String, FileAction>,
-    diff: ChangePatch,
+    committed: CommittedChange<'a>,
     /// Gate results of the commit, if gates ran.
     gate_results: Option<GatesCheck>,
 }
@@ -72,17 +60,14 @@ pub(super) async fn review(
     let worktree = services.repositories.worktree(ctx, &project).await?;
     let base = ctx.base()?;
     let change = ChangeUnderReview {
-        ctx,
-        worktree: &worktree,
-        commit,
-        touched: worktree.changed_files(base, commit).await?,
-        diff: worktree.diff(base, commit).await?,
+        committed: CommittedChange::load(ctx, &worktree, base, commit).await?,
         gate_results: gate_results(services, ctx, commit).await?,
     };
+    let touched = &change.committed.touched;
     let plan = current_plan(services, ctx).await?;
     let mut inputs = ReviewInputs {
-        issues: find_issues(services, &change).await?,
-        conformance: conformance::compare(&plan.file_changes, &change.touched, &ctx.rules),
+        issues: find_issues(services, &change.committed).await?,
+        conformance: conformance::compare(&plan.file_changes, touched, &ctx.rules),
         // Failed gates were handled earlier; here they are only shown.
         gates: Vec::new(),
         criteria: Vec::new(),
@@ -136,8 +121,8 @@ pub(super) async fn review(
     let (mut fingerprint, mut report) = (Fingerprint::default(), None);
     if !summary.passed {
         let text = report::failure_report(&verdict.inputs, validator.is_some());
-        let files = change.touched.keys().map(String::as_str);
-        fingerprint = Fingerprint::from_attempt(files, [], &text, &change.diff.text);
+        let files = touched.keys().map(String::as_str);
+        fingerprint = Fingerprint::from_attempt(files, [], &text, &change.committed.diff.text);
         report = Some(text);
     }
     save_review(services, &change, verdict, (validator, second)).await?;
@@ -162,78 +147,17 @@ async fn gate_results(
 /// Finds issues without a model.
 async fn find_issues(
     services: &Services,
-    change: &ChangeUnderReview<'_>,
+    change: &CommittedChange<'_>,
 ) -> Result<Vec<Issue>, Error> {
-    let mut issues = permission_issues(services, change).await?;
-    let error_issue = |message: &str| Issue {
-        severity: IssueSeverity::Error,
-        category: IssueCategory::Code,
-        message: message.to_owned(),
-        file: None,
-        line: None,
-        scenario: None,
-    };
-    if change.is_diff_truncated() {
-        issues.push(error_issue(&format!(
-            "the change is too large to review: its patch has more than {} MB. Split the task, or \
-             keep generated files out of the repository",
-            MAX_SAVED_DIFF / 1_000_000
-        )));
-        return Ok(issues);
-    }
-    issues.extend(change.pattern_issues().await?);
-    issues.extend(knowledge_issues(services, change).await?);
+    let mut issues = change.find_issues(services).await?;
     if change.touched.is_empty() {
         issues.push(error_issue("the run changed nothing"));
     }
-    if !change.worktree.is_descendant(change.ctx.base()?, change.commit).await? {
+    if !change.worktree.is_descendant(change.base, change.commit).await? {
         issues.push(error_issue(
             "the branch no longer starts from the task's base commit: its history was \
              rewritten",
         ));
-    }
-    Ok(issues)
-}
-
-/// Applies the permission rules to the final diff, independently of what the agent asked for
-/// and of the sandbox.
-async fn permission_issues(
-    services: &Services,
-    change: &ChangeUnderReview<'_>,
-) -> Result<Vec<Issue>, Error> {
-    let ChangeUnderReview { ctx, worktree, touched, .. } = change;
-    let allowed = answered_questions::allowed_subjects(
-        &answered_questions::load(&services.store, ctx).await?,
-    );
-    let permissions = &ctx.rules.permissions;
-    let rules = PermissionRules::new(worktree.path(), RunMode::Implement, permissions, allowed)
-        .map_err(|error| Error::Configuration(error.to_string()))?;
-    let issue = |violation: PermissionViolation| Issue {
-        severity: IssueSeverity::Error,
-        category: IssueCategory::Security,
-        message: format!("change not allowed: {}", violation.reason),
-        file: Some(violation.path),
-        line: None,
-        scenario: None,
-    };
-    Ok(rules.check_diff(touched).into_iter().map(issue).collect())
-}
-
-/// Applies prohibitions of the knowledge base to added lines.
-async fn knowledge_issues(
-    services: &Services,
-    change: &ChangeUnderReview<'_>,
-) -> Result<Vec<Issue>, Error> {
-    let index = services.knowledge.index(change.ctx.project()).await?;
-    if index.entries().all(|entry| entry.pattern.is_none()) {
-        return Ok(Vec::new());
-    }
-    let mut issues = Vec::new();
-    for (path, added) in &change.worktree.added_lines(change.ctx.base()?, change.commit).await? {
-        let lines: Vec<_> = added.iter().map(|(line, text)| (*line, text.as_str())).collect();
-        let task = &change.ctx.task;
-        let violations = knowledge::check_added_lines(task, index.entries(), now(), path, &lines);
-        issues.extend(violations.iter().map(knowledge::ProhibitionViolation::to_issue));
     }
     Ok(issues)
 }
@@ -247,7 +171,7 @@ async fn validate(
     plan: &Plan,
     first: Option<&ValidatorOpinion>,
 ) -> Result<(Validator, AgentRun), Error> {
-    let ChangeUnderReview { ctx, worktree, .. } = change;
+    let CommittedChange { ctx, worktree, .. } = &change.committed;
     let suggested = ctx.task.suggested_agent.as_deref();
     let implementer = ctx.rules.implementer(suggested, ctx.task_loop.tier);
     let tier = match first {
@@ -320,6 +244,7 @@ async fn save_review(
     verdict: tamma_core::review::ReviewVerdict,
     (validator, second): (Option<Validator>, Option<SecondReview>),
 ) -> Result<(), Error> {
+    let change = &change.committed;
     let ctx = change.ctx;
     let diff = patterns::mask_secret_lines(truncate(&change.diff.text, MAX_SAVED_DIFF));
     let diff = retry_until_stopped(&ctx.stop, || services.store.save_text(&diff)).await?;
@@ -338,32 +263,6 @@ async fn save_review(
 }
 
 impl ChangeUnderReview<'_> {
-    /// Returns `true` if the stored patch lacks a part of the change.
-    fn is_diff_truncated(&self) -> bool {
-        self.diff.is_truncated || self.diff.text.len() > MAX_SAVED_DIFF
-    }
-
-    /// Finds forbidden patterns in added lines.
-    async fn pattern_issues(&self) -> Result<Vec<Issue>, Error> {
-        let rules = &self.ctx.rules.review;
-        let added = self.worktree.added_lines(self.ctx.base()?, self.commit).await?;
-        let (lines, code) = (
-            ReviewPatterns::from_rules(rules),
-            tamma_engine::patterns::CodePatterns::from_rules(rules),
-        );
-        let mut issues = [lines.undecidable(), code.invalid()].concat();
-        for (path, added) in &added {
-            let texts: Vec<_> = added.iter().map(|(line, text)| (*line, text.as_str())).collect();
-            issues.extend(lines.find_issues(path, &texts));
-            if code.applies_to(path)
-                && let Some(text) = self.worktree.file_text(self.commit, path).await?
-            {
-                issues.extend(code.issues(path, &text, added));
-            }
-        }
-        Ok(issues)
-    }
-
     /// Returns the names of tests that passed in the gates.
     fn passed_tests(&self) -> BTreeSet<String> {
         let gates = self.gate_results.iter().flat_map(|gates_check| &gates_check.gates);
@@ -374,7 +273,8 @@ impl ChangeUnderReview<'_> {
     async fn verify_evidence(&self, criteria: Vec<Criterion>) -> Result<Vec<Criterion>, Error> {
         let mut files = BTreeMap::new();
         for file in evidence::referenced_files(&criteria) {
-            if let Some(text) = self.worktree.file_text(self.commit, file).await? {
+            let CommittedChange { worktree, commit, .. } = &self.committed;
+            if let Some(text) = worktree.file_text(*commit, file).await? {
                 files.insert(
                     file.to_owned(),
                     u32::try_from(text.lines().count()).unwrap_or(u32::MAX),
@@ -394,16 +294,17 @@ impl ChangeUnderReview<'_> {
             .map(report::gate_data)
             .collect();
         let passed = self.passed_tests();
-        let shown = truncate(&self.diff.text, MAX_SHOWN_DIFF);
+        let CommittedChange { ctx, touched, diff, .. } = &self.committed;
+        let shown = truncate(&diff.text, MAX_SHOWN_DIFF);
         json!({
-            "criteria": criteria_data(plan.criteria_of(&self.ctx.task)),
+            "criteria": criteria_data(plan.criteria_of(&ctx.task)),
             "plan": plan_data(plan),
             "gates": gates,
             "passed": passed.iter().take(MAX_SHOWN_TESTS).collect::<Vec<_>>(),
             "more_passed": passed.len().saturating_sub(MAX_SHOWN_TESTS),
-            "touched": self.touched.keys().collect::<Vec<_>>(),
+            "touched": touched.keys().collect::<Vec<_>>(),
             "diff": shown,
-            "cut": shown.len() < self.diff.text.len(),
+            "cut": shown.len() < diff.text.len(),
         })
     }
 }
@@ -415,6 +316,7 @@ fn truncate(text: &str, most: usize) -> &str {
 
 #[cfg(test)]
 mod tests {
+    use tamma_core::issue::{IssueCategory, IssueSeverity};
     use tamma_core::tier::Tier;
 
     use super::*;

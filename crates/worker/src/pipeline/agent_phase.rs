@@ -2,18 +2,19 @@
 
 use serde_json::{Value, json};
 use tamma_core::budget::{self, Grant, SpendLimit};
-use tamma_core::pipeline::PhaseDefinition;
 use tamma_core::pipeline::files::WORKFLOW_DIR;
 use tamma_core::pipeline::signal::{self, SignalSource};
+use tamma_core::pipeline::{PhaseDefinition, PhaseRunner};
 use tamma_core::rules::CouncilMember;
 use tamma_engine::agent::{RunEnd, RunMode};
 use tamma_engine::submission::{Submission, SubmissionFacts};
 use tamma_engine::worktree::Worktree;
 
 use super::{PhaseContext, PhaseEnd, PhaseEndKind};
+use crate::checkpoints::with_checkpoints;
 use crate::error::Error;
 use crate::prompts::{Prompt, PromptSet};
-use crate::runs::{AgentRun, AgentSlot, Assignment};
+use crate::runs::{AgentRun, AgentSlot, Assignment, KeepRun};
 use crate::services::Services;
 use crate::setup::set_up_worktree;
 
@@ -25,6 +26,7 @@ pub(super) async fn run(
     services: &Services,
     ctx: &PhaseContext,
     worktree: &Worktree,
+    keep_end: KeepRun,
 ) -> Result<PhaseEnd, Error> {
     let host = (&*services.config, &services.processes);
     set_up_worktree(host, &ctx.job, &ctx.project, worktree).await?;
@@ -43,8 +45,11 @@ pub(super) async fn run(
         facts,
         brief: None,
         gates: None,
+        keep_end: Some(keep_end),
     };
-    let run = services.agents.run(&ctx.job, &ctx.project, worktree.into(), assignment).await?;
+    let running = services.agents.run(&ctx.job, &ctx.project, worktree.into(), assignment);
+    let run = with_checkpoints(worktree, &ctx.project.rules, running).await?;
+    ctx.job.fault_point("agent ended")?;
     Ok(phase_end(run, &phase))
 }
 
@@ -53,6 +58,7 @@ pub(super) async fn split(
     services: &Services,
     ctx: &PhaseContext,
     worktree: &Worktree,
+    keep_end: KeepRun,
 ) -> Result<PhaseEnd, Error> {
     let phase = ctx.phase();
     let values = prompt_values(services, ctx, &phase, None, "").await?;
@@ -68,8 +74,10 @@ pub(super) async fn split(
         facts: SubmissionFacts::default(),
         brief: None,
         gates: None,
+        keep_end: Some(keep_end),
     };
     let run = services.agents.run(&ctx.job, &ctx.project, worktree.into(), assignment).await?;
+    ctx.job.fault_point("agent ended")?;
     Ok(phase_end(run, &phase))
 }
 
@@ -150,7 +158,7 @@ fn slot(phase: &PhaseDefinition) -> AgentSlot {
         agent: phase.agent.clone(),
         model: phase.model.clone(),
     };
-    // A home of its own, so that phases do not instruct each other through it.
+    // A separate home, so that phases do not instruct each other through it.
     let home = Some(format!("phase-{}", phase.id));
     AgentSlot { member, home }
 }
@@ -166,11 +174,8 @@ fn allowance(ctx: &PhaseContext, phase: &PhaseDefinition) -> SpendLimit {
 }
 
 /// Converts the end of a run to the end of the phase.
-fn phase_end(run: AgentRun, phase: &PhaseDefinition) -> PhaseEnd {
+pub(super) fn phase_end(run: AgentRun, phase: &PhaseDefinition) -> PhaseEnd {
     let AgentRun { report, messages, .. } = run;
-    let unclear = |text: &str| {
-        PhaseEndKind::Signal(signal::resolve(None, text, phase).0, SignalSource::LastLine)
-    };
     let blocked = |reason: String| {
         let signal = signal::PhaseSignal::Blocked(reason);
         PhaseEndKind::Signal(signal, SignalSource::Structured)
@@ -181,12 +186,14 @@ fn phase_end(run: AgentRun, phase: &PhaseDefinition) -> PhaseEnd {
         }
         RunEnd::Finished { submission: Submission::Split(split), .. } => PhaseEndKind::Split(split),
         RunEnd::Finished { submission: Submission::Invalid { errors, .. }, .. }
-            if !errors.is_empty() && errors != ["no clear signal"] =>
+            if phase.runner == PhaseRunner::Tasks =>
         {
             let reason = format!("invalid submission: {}", errors.join("; "));
             PhaseEndKind::Signal(signal::PhaseSignal::Failed(reason), SignalSource::Structured)
         }
-        RunEnd::Finished { .. } => unclear(&messages),
+        RunEnd::Finished { .. } => {
+            PhaseEndKind::Signal(signal::parse(&messages, phase), SignalSource::LastLine)
+        }
         RunEnd::Crashed { reason } => {
             let last = report.stderr.lines().rev().find(|line| !line.trim().is_empty());
             PhaseEndKind::Crashed(match last {
@@ -203,5 +210,6 @@ fn phase_end(run: AgentRun, phase: &PhaseDefinition) -> PhaseEnd {
         RunEnd::Unpriced { model } => blocked(tamma_core::prices::unpriced_reason(&model)),
         RunEnd::QuestionAsked { question } => blocked(format!("question: {}", question.question)),
     };
-    PhaseEnd { kind, output: messages, usage: report.usage }
+    let is_estimated = report.usage.is_some() && !report.metered;
+    PhaseEnd { kind, output: messages, usage: report.usage, is_estimated }
 }

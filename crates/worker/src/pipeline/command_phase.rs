@@ -61,5 +61,5 @@ pub(super) async fn run(
             (_, None) => PhaseEndKind::Crashed("killed by a signal".to_owned()),
         },
     };
-    Ok(PhaseEnd { kind, output: ended.output, usage: None })
+    Ok(PhaseEnd { kind, output: ended.output, usage: None, is_estimated: false })
 }

@@ -1,47 +1,22 @@
 //! Registration of the pipeline's activities with Temporal.
 
-use std::future::Future;
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures::future::BoxFuture;
 use tamma_core::pipeline::StoryTask;
 use tamma_flow::pipeline::{
-    DeliveredStory, PhaseRequest, PhaseResult, PipelineSnapshot, PreparedStory, StoryTasksRequest,
-    names,
+    CancelTasksRequest, DeliveredStory, MergeRequest, MergedTask, PhaseRequest, PhaseResult,
+    PipelineSnapshot, PreparedStory, StoryTasksRequest, names,
 };
 use temporalio_common::ActivityDefinition;
 use temporalio_sdk::activities::{
     ActivityContext, ActivityDefinitions, ActivityError, ActivityImplementer, ExecutableActivity,
 };
-use tokio_util::sync::CancellationToken;
 
 use super::PipelineActivities;
 use crate::error::Error;
-
-/// Heartbeat interval of long activities.
-const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(500);
-
-/// Runs an activity with heartbeats, and stops it on cancellation.
-async fn with_heartbeats<T, F: Future<Output = Result<T, Error>> + Send>(
-    ctx: ActivityContext,
-    work: impl FnOnce(u32, CancellationToken) -> F,
-) -> Result<T, ActivityError> {
-    let (attempt, stop) = (ctx.info().attempt, CancellationToken::new());
-    let mut work = Box::pin(work(attempt, stop.clone()));
-    let mut heartbeat = tokio::time::interval(HEARTBEAT_INTERVAL);
-    let mut is_stopping = false;
-    loop {
-        tokio::select! {
-            result = &mut work => return result.map_err(Error::into_activity_error),
-            _ = heartbeat.tick() => ctx.record_heartbeat(attempt).await?,
-            () = ctx.cancelled(), if !is_stopping => {
-                is_stopping = true;
-                stop.cancel();
-            }
-        }
-    }
-}
+use crate::heartbeats::with_heartbeats;
+use crate::retry::until_stopped;
 
 /// Returns the instance that every activity here is registered with.
 fn registered(
@@ -91,8 +66,10 @@ register!(Record RECORD PipelineSnapshot => (), |it, _ctx, snapshot| {
     it.record(snapshot).await.map_err(Error::into_activity_error)
 });
 register!(Prepare PREPARE PhaseRequest => PreparedStory, |it, ctx, request| {
-    with_heartbeats(ctx, |attempt, stop| async move { it.prepare(request, attempt, stop).await })
-        .await
+    with_heartbeats(ctx, |attempt, stop| async move {
+        until_stopped(&stop.clone(), it.prepare(request, attempt, stop)).await
+    })
+    .await
 });
 register!(Phase PHASE PhaseRequest => PhaseResult, |it, ctx, request| {
     with_heartbeats(ctx, |attempt, stop| async move { it.run_phase(request, attempt, stop).await })
@@ -101,9 +78,20 @@ register!(Phase PHASE PhaseRequest => PhaseResult, |it, ctx, request| {
 register!(StoryTasks STORY_TASKS StoryTasksRequest => Vec<StoryTask>, |it, _ctx, request| {
     it.story_tasks(request).await.map_err(Error::into_activity_error)
 });
-register!(Finish FINISH PhaseRequest => DeliveredStory, |it, ctx, request| {
-    with_heartbeats(ctx, |attempt, stop| async move { it.finish(request, attempt, stop).await })
+register!(MergeTask MERGE_TASK MergeRequest => MergedTask, |it, ctx, request| {
+    with_heartbeats(ctx, |attempt, stop| async move { it.merge_task(request, attempt, stop).await })
         .await
+});
+register!(CancelTasks CANCEL_TASKS CancelTasksRequest => (), |it, ctx, request| {
+    let client = ctx.client();
+    with_heartbeats(ctx, |_, stop| async move { it.cancel_tasks(&client, request, stop).await })
+        .await
+});
+register!(Finish FINISH PhaseRequest => DeliveredStory, |it, ctx, request| {
+    with_heartbeats(ctx, |attempt, stop| async move {
+        until_stopped(&stop.clone(), it.finish(request, attempt, stop)).await
+    })
+    .await
 });
 
 impl ActivityImplementer for PipelineActivities {
@@ -112,6 +100,8 @@ impl ActivityImplementer for PipelineActivities {
         definitions.register_activity::<Prepare>(self.clone());
         definitions.register_activity::<Phase>(self.clone());
         definitions.register_activity::<StoryTasks>(self.clone());
+        definitions.register_activity::<MergeTask>(self.clone());
+        definitions.register_activity::<CancelTasks>(self.clone());
         definitions.register_activity::<Finish>(self);
     }
 }

@@ -61,6 +61,14 @@ impl StoryFiles {
         self.root.join(&self.story_path).join(WORKFLOW_DIR)
     }
 
+    /// Returns `true` for a file that Tamma replaces before each commit, so that its content is never
+    /// that of an agent.
+    pub(super) fn is_own_file(&self, path: &str) -> bool {
+        let folder = format!("{}/{WORKFLOW_DIR}/", self.story_path);
+        let own = [files::AGENT_CONTEXT_FILE, files::STATE_FILE, files::TOKEN_LOG_FILE];
+        path.strip_prefix(&folder).is_some_and(|name| own.contains(&name))
+    }
+
     /// Reads the records of phases. A damaged `STATE.md` is rebuilt from the outputs.
     pub(super) async fn read_records(
         &self,
@@ -132,7 +140,7 @@ impl StoryFiles {
         for folder in folder.ancestors().take_while(|it| it.starts_with(&self.root)) {
             if fs::symlink_metadata(folder).await.is_ok_and(|it| it.is_symlink()) {
                 let folder = folder.display();
-                return Err(Error::Internal(format!("`{folder}` is a link; remove it")));
+                return Err(Error::Internal(format!("`{folder}` is a symbolic link; remove it")));
             }
         }
         fs::create_dir_all(&folder).await.map_err(|error| file_error(&folder, &error))?;

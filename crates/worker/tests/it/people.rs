@@ -333,3 +333,33 @@ async fn new_rules_void_the_approval_and_govern_the_task_from_then_on() {
     let voided = cluster.history(id).await.into_iter().find(|it| it.name == N::SmApprovalVoided);
     assert_eq!(voided.unwrap().actor, crate::cluster::person("Ann"));
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn new_rules_are_pinned_even_if_the_task_is_being_prepared() {
+    let cluster = Cluster::start(&sample_script(7)).await;
+    let client = cluster.client().await;
+    let task = cluster.task(1);
+    let id = task.id;
+    let mut rules = cluster.rules();
+    rules.scrum_master.task_loop.max_iterations = 3;
+    cluster.store.save_rules(&rules).await.unwrap();
+    // The base commit cannot be read, so the preparation is retried.
+    let repository = cluster.project.repository.path();
+    let (git, away) = (repository.join(".git"), repository.join(".git-away"));
+    std::fs::rename(&git, &away).unwrap();
+    let handle = cluster.start_task(&client, task).await;
+    let policy = rules.version();
+    cluster
+        .with_worker(async {
+            cluster.until_state(id, State::Assigned).await;
+            let (at, by) = (chrono::Utc::now(), "Ann".parse().unwrap());
+            let options = WorkflowExecuteUpdateOptions::builder().build();
+            let changed = RulesChanged { at, by, rules };
+            let changed = handle.execute_update(TaskWorkflow::change_rules, changed, options).await;
+            assert_eq!(changed.unwrap().unwrap().state, State::Assigned);
+            std::fs::rename(&away, &git).unwrap();
+            let pinned = cluster.until_state(id, State::AwaitingApproval).await.pin;
+            assert_eq!(pinned.unwrap().policy, policy);
+        })
+        .await;
+}

@@ -48,7 +48,7 @@ pub(crate) struct Args {
     /// Number of that issue
     #[arg(long, value_name = "NUMBER")]
     issue_number: Option<u64>,
-    /// Further value for other tools (repeatable)
+    /// Additional value for other tools (repeatable)
     #[arg(long = "metadata", value_name = "KEY=VALUE", value_parser = parse_metadata)]
     metadata: Vec<(String, String)>,
     /// Start from this plan (JSON); it is checked like any other

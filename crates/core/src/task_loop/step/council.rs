@@ -1,7 +1,7 @@
 //! Council: its calls, the opinions of its members, and the way back.
 //!
-//! A council returns the task to the state that it came from. A run starts again in `validated`, and
-//! a task whose change failed goes on in `adjusting`, where the plan is revised.
+//! A council returns the task to the state that it came from. After failed runs that is `validated`,
+//! and after a failed change `adjusting`, where the plan is revised.
 
 use super::StepBuilder;
 use super::transitions::EntryReason;

@@ -37,26 +37,28 @@ pub(crate) fn full_run() -> PipelineRun {
     run(1, 6, &[])
 }
 
-/// Applies events to a run. Each must give one command; the last one is returned.
+/// Applies events to a run. Each must give one command, or make the run ask a person. The last
+/// command is returned.
 pub(crate) fn after(
     run: PipelineRun,
     events: impl IntoIterator<Item = PipelineEvent>,
-) -> (PipelineRun, PipelineCommand) {
+) -> (PipelineRun, Option<PipelineCommand>) {
     let mut last = None;
     let mut run = run;
     for event in events {
         let (next, mut commands) = step(&run, at(), event).unwrap();
-        assert_eq!(commands.len(), 1, "{commands:?}");
+        assert_eq!(commands.len(), usize::from(!next.state.is_asking()), "{commands:?}");
         last = commands.pop();
         run = next;
     }
-    (run, last.unwrap())
+    (run, last)
 }
 
 fn work(tokens: u64) -> PhaseWork {
     let tokens = Tokens { input: tokens - 10, output: 10, ..Tokens::default() };
     let usage = Usage { tokens, cost: Cost::Known(Usd::from_cents(5)) };
-    PhaseWork { output: Some("out".parse().unwrap()), usage: Some(usage), took_ms: 7, commit: None }
+    let output = Some("out".parse().unwrap());
+    PhaseWork { output, usage: Some(usage), took_ms: 7, ..PhaseWork::default() }
 }
 
 fn ended(phase: u8, signal: PhaseSignal) -> PipelineEvent {
@@ -71,7 +73,7 @@ pub(crate) fn answered(answer: GateAnswer) -> PipelineEvent {
     PipelineEvent::GateAnswered { answer, by: "ada".parse().unwrap() }
 }
 
-fn cancelled() -> PipelineEvent {
+pub(crate) fn cancelled() -> PipelineEvent {
     PipelineEvent::Cancelled { by: "ada".parse().unwrap() }
 }
 
@@ -80,7 +82,13 @@ fn running(phase: u8, job_number: u32) -> PipelineCommand {
 }
 
 fn stopped(phase: u8, verdict: PipelineVerdict, reason: &str) -> PipelineState {
-    PipelineState::Stopped { phase, verdict, reason: reason.to_owned() }
+    PipelineState::Stopped { phase, verdict, reason: reason.to_owned(), by: None }
+}
+
+/// State of a run that a person stopped.
+pub(crate) fn stopped_by_ada(phase: u8, reason: &str) -> PipelineState {
+    let (verdict, by) = (PipelineVerdict::Blocked, Some("ada".parse().unwrap()));
+    PipelineState::Stopped { phase, verdict, reason: reason.to_owned(), by }
 }
 
 pub(crate) fn statuses(run: &PipelineRun) -> Vec<(u8, PhaseStatus)> {
@@ -159,6 +167,8 @@ fn a_gate_outside_the_range_is_refused(#[case] gate: u8) {
 #[case("plans/../../etc", "A")]
 #[case("plans//a", "A")]
 #[case(".git/hooks", "A")]
+#[case("plans/$(reboot)", "A")]
+#[case("plans; reboot", "A")]
 #[case("plans", "")]
 #[case("plans", "../A")]
 #[case("plans", ".A")]
@@ -182,12 +192,12 @@ fn a_story_runs_through_all_phases_in_order() {
     let (mut run, mut command) = after(full_run(), [PipelineEvent::Start]);
     for phase in 1..=6 {
         assert_eq!(run.state, PipelineState::Running(phase));
-        commands.push(command);
+        commands.extend(command);
         (run, command) = after(run, [success(phase)]);
     }
     assert_eq!(run.state, PipelineState::Complete);
     assert_eq!(commands, [1, 2, 3, 4, 5, 6].map(|phase| running(phase, u32::from(phase))));
-    assert_eq!(command, PipelineCommand::Finish { job_number: 7 });
+    assert_eq!(command, Some(PipelineCommand::Finish { job_number: 7 }));
     let report = PipelineReport::new(&run);
     assert_eq!((report.verdict, report.phases_executed), (PipelineVerdict::Complete, 6));
     assert_eq!((report.total_tokens, report.continue_from), (600, None));
@@ -202,7 +212,7 @@ fn phases_before_the_range_are_recorded_as_skipped_and_later_ones_do_not_run() {
     assert_eq!(statuses(&run), expected);
     assert_eq!(run.records[&1].reason.as_deref(), Some("before the range"));
     assert_eq!(run.state, PipelineState::Complete);
-    assert!(matches!(command, PipelineCommand::Finish { .. }));
+    assert!(matches!(command, Some(PipelineCommand::Finish { .. })));
     let report = PipelineReport::new(&run);
     assert_eq!((report.phases_executed, report.phases_skipped), (2, 2));
     assert_eq!((report.last_phase, run.current_phase()), (Some(4), 5));
@@ -277,7 +287,7 @@ fn a_phase_that_does_not_complete_stops_the_run_without_a_retry(
     let record = &run.records[&1];
     assert_eq!((record.status, record.signal.as_deref()), (status, signal));
     assert_eq!((record.reason.as_deref(), &record.work), (Some(reason), &work(100)));
-    assert!(matches!(command, PipelineCommand::Finish { .. }));
+    assert!(matches!(command, Some(PipelineCommand::Finish { .. })));
     let report = PipelineReport::new(&run);
     assert_eq!((report.verdict, report.reason.as_deref()), (verdict, Some(reason)));
     assert_eq!((report.continue_from, report.last_phase), (Some(1), Some(1)));
@@ -289,10 +299,10 @@ fn a_gate_asks_before_its_phase_and_only_there() {
     let (run, command) = after(run(2, 4, &[3]), [PipelineEvent::Start, success(2)]);
     assert_eq!(run.state, PipelineState::AtGate(3));
     assert!(run.state.needs_person());
-    assert_eq!(command, PipelineCommand::AskGate { phase: 3 });
+    assert_eq!(command, None);
     let (run, command) = after(run, [answered(GateAnswer::Continue)]);
     assert_eq!(run.state, PipelineState::Running(3));
-    assert_eq!(command, running(3, 2));
+    assert_eq!(command, Some(running(3, 2)));
 }
 
 #[test]
@@ -300,7 +310,7 @@ fn a_phase_skipped_at_its_gate_is_recorded_with_the_person() {
     let (run, command) =
         after(run(1, 2, &[1, 2]), [PipelineEvent::Start, answered(GateAnswer::Skip)]);
     assert_eq!(run.state, PipelineState::AtGate(2));
-    assert_eq!(command, PipelineCommand::AskGate { phase: 2 });
+    assert_eq!(command, None);
     let (run, _) = after(run, [answered(GateAnswer::Skip)]);
     assert_eq!(run.state, PipelineState::Complete);
     assert_eq!(statuses(&run), [(1, PhaseStatus::Skipped), (2, PhaseStatus::Skipped)]);
@@ -314,7 +324,8 @@ fn a_phase_skipped_at_its_gate_is_recorded_with_the_person() {
 fn a_run_stopped_at_a_gate_records_the_person() {
     let events = [PipelineEvent::Start, success(1), answered(GateAnswer::Stop)];
     let (run, _) = after(run(1, 6, &[2]), events);
-    assert_eq!(run.state, stopped(2, PipelineVerdict::Blocked, "stopped by ada"));
+    assert_eq!(run.state, stopped_by_ada(2, "stopped by ada"));
+    assert!(!run.state.needs_person(), "a person has decided");
     assert_eq!(statuses(&run), [(1, PhaseStatus::Complete)]);
     let report = PipelineReport::new(&run);
     assert_eq!((report.continue_from, report.last_phase), (Some(2), Some(1)));
@@ -326,7 +337,7 @@ fn a_cancelled_run_stops_its_phase_and_can_continue_there() {
     let (run, commands) = step(&run, at(), cancelled()).unwrap();
     let finish = PipelineCommand::Finish { job_number: 3 };
     assert_eq!(commands, [PipelineCommand::StopPhase { phase: 2 }, finish]);
-    assert_eq!(run.state, stopped(2, PipelineVerdict::Blocked, "cancelled by ada"));
+    assert_eq!(run.state, stopped_by_ada(2, "cancelled by ada"));
     assert_eq!(statuses(&run), [(1, PhaseStatus::Complete), (2, PhaseStatus::Blocked)]);
     assert!(step(&run, at(), success(2)).is_err(), "a late result changes nothing");
     assert!(step(&run, at(), cancelled()).is_err());
@@ -354,12 +365,11 @@ fn crashed(phase: u8) -> PipelineEvent {
 }
 
 #[rstest]
-#[case(full_run(), answered(GateAnswer::Continue), "`gate_answered`", "ready")]
 #[case(full_run(), success(1), "`phase_ended`", "ready")]
 #[case(started(), PipelineEvent::Start, "`start`", "running pm_generate")]
 #[case(started(), success(2), "`phase_ended`", "running pm_generate")]
 #[case(started(), crashed(2), "`phase_crashed`", "running pm_generate")]
-#[case(at_gate(), success(1), "`phase_ended`", "at the gate of pm_generate")]
+#[case(at_gate(), success(1), "`phase_ended`", "waiting for approval of pm_generate")]
 #[case(after(started(), [crashed(1)]).0, PipelineEvent::Start, "`start`", "stopped at pm_generate")]
 #[case(
     after(run(6, 6, &[]), [PipelineEvent::Start, success(6)]).0,
@@ -377,6 +387,16 @@ fn events_that_do_not_fit_the_state_are_refused(
     assert_eq!(refusal.to_string(), format!("event {name} is not possible: the run is {state}"));
 }
 
+#[test]
+fn a_late_answer_learns_who_answered_first() {
+    let answer = |run: &PipelineRun| step(run, at(), answered(GateAnswer::Stop));
+    let refused = answer(&full_run()).unwrap_err().to_string();
+    assert_eq!(refused, "no gate waits for an answer: the run is ready");
+    let (run, _) = after(at_gate(), [answered(GateAnswer::Continue)]);
+    let refused = answer(&run).unwrap_err().to_string();
+    assert_eq!(refused, "ada has already answered at the gate of pm_generate: continue");
+}
+
 // Continuing.
 
 fn stopped_at_implement() -> PipelineRun {
@@ -390,7 +410,7 @@ fn a_stopped_run_continues_from_its_phase_and_keeps_its_records() {
     let again = before.continue_with(request(3, 3, &[])).unwrap();
     assert_eq!(statuses(&again), [(1, PhaseStatus::Complete), (2, PhaseStatus::Complete)]);
     let (again, command) = after(again, [PipelineEvent::Start]);
-    assert_eq!(command, running(3, 5), "job numbers continue");
+    assert_eq!(command, Some(running(3, 5)), "job numbers continue");
     let (again, _) = after(again, [success(3)]);
     assert_eq!(statuses(&again).last(), Some(&(3, PhaseStatus::Complete)));
     assert_eq!(PipelineReport::new(&again).total_tokens, 300);
@@ -520,17 +540,21 @@ fn the_report_is_a_table_for_people() {
 **Reason**: a|b
 **To continue**: fix the problem, then run
 `tamma pipeline run plans/wishlist WISH-001 --from 3`
-**Total tokens**: 200 (≈ $0.1)
+**Total tokens**: 200 ($0.1)
 "
     );
 }
 
 #[test]
 fn the_report_of_a_complete_run_has_nothing_to_continue() {
-    let (run, _) = after(run(6, 6, &[]), [PipelineEvent::Start, success(6)]);
-    let text = PipelineReport::new(&run).to_string();
-    let end = text.split_once("**Status**").unwrap().1;
-    assert_eq!(end, ": COMPLETE\n**Total tokens**: 100 (≈ $0.05)\n");
+    let (mut run, _) = after(run(6, 6, &[]), [PipelineEvent::Start, success(6)]);
+    let end = |run: &PipelineRun| {
+        let text = PipelineReport::new(run).to_string();
+        text.split_once("**Status**").unwrap().1.to_owned()
+    };
+    assert_eq!(end(&run), ": COMPLETE\n**Total tokens**: 100 ($0.05)\n");
+    run.records.get_mut(&6).unwrap().work.is_estimated = true;
+    assert_eq!(end(&run), ": COMPLETE\n**Total tokens**: 100 (≈ $0.05)\n");
 }
 
 #[test]
@@ -571,7 +595,7 @@ fn the_report_is_yaml_for_programs() {
 fn the_report_of_an_unfinished_run_has_its_state() {
     let report = PipelineReport::new(&at_gate());
     assert_eq!(report.verdict, PipelineVerdict::Blocked);
-    assert_eq!(report.reason.as_deref(), Some("the run is at the gate of pm_generate"));
+    assert_eq!(report.reason.as_deref(), Some("the run is waiting for approval of pm_generate"));
     assert_eq!(report.continue_from, None);
 }
 

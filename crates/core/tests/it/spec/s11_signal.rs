@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use rstest::rstest;
-use tamma_core::pipeline::signal::{PhaseSignal, SignalSource, parse, resolve};
+use tamma_core::pipeline::signal::{PhaseSignal, parse};
 use tamma_core::pipeline::{PhaseDefinition, PipelineDefinition};
 
 fn qa() -> PhaseDefinition {
@@ -46,16 +46,6 @@ fn the_last_line_is_the_signal(#[case] output: &str, #[case] signal: PhaseSignal
 #[case::small_letters("Qa FAILED: it", "Qa FAILED: it")]
 fn anything_else_is_no_clear_signal(#[case] output: &str, #[case] last: &str) {
     assert_eq!(parse(output, &qa()), PhaseSignal::Unclear(last.to_owned()));
-}
-
-#[test]
-fn a_structured_result_overrides_the_last_line() {
-    let structured = Some(PhaseSignal::Blocked("why".to_owned()));
-    assert_eq!(
-        resolve(structured, "QA PASS", &qa()),
-        (PhaseSignal::Blocked("why".to_owned()), SignalSource::Structured)
-    );
-    assert_eq!(resolve(None, "QA PASS", &qa()), (PhaseSignal::Success, SignalSource::LastLine));
 }
 
 proptest! {

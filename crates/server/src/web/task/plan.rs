@@ -283,7 +283,7 @@ fn adjustments(old: &Plan, fields: &FormFields) -> Result<Vec<PlanAdjustment>, E
     ];
     for (name, before) in texts {
         let now = fields.text(name);
-        // The form trims texts; that alone is no edit.
+        // The form trims texts; that alone is not an edit.
         if now != before.trim() {
             edit(name, json!(before), json!(now));
         }
@@ -335,7 +335,7 @@ fn form_files(fields: &FormFields) -> Result<Vec<FileChange>, Error> {
         let of =
             |list: &[String]| list.get(at).map(|text| text.trim().to_owned()).unwrap_or_default();
         let invalid = |what: &str, value: &str| {
-            let detail = format!("`{value}` is not {what} of `{path}`.");
+            let detail = format!("`{value}` is not {what} for `{path}`.");
             Error::invalid(detail, "Correct it, then send the form again.")
         };
         let (action, estimate) = (of(&actions), of(&lines));

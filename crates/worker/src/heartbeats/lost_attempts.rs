@@ -1,19 +1,19 @@
-//! Attempts of a job that ended with their worker.
+//! Attempts of a job whose worker died.
 //!
 //! Errors are retried for as long as they last, because a database or a network comes back. A job
-//! that ends its worker, for example by using all memory, would end one worker after the other. So
-//! these attempts are counted, in the heartbeats that Temporal hands to the next attempt.
+//! that kills its worker, for example by using all memory, would kill one worker after another. So
+//! these attempts are counted, in the heartbeats that Temporal passes to the next attempt.
 
 use serde::{Deserialize, Serialize};
 
-/// Number of lost attempts after which a job fails. Then the state machine decides, and asks a
-/// person if it goes on.
+/// Number of lost attempts after which a job fails. Then the state machine decides, as after a
+/// crash.
 const MAX_LOST_ATTEMPTS: u32 = 5;
 
 /// Heartbeat of an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct AttemptHeartbeat {
-    /// Attempts before this one that ended with their worker.
+    /// Attempts before this one whose worker died.
     lost: u32,
     /// The attempt returned an error, so its worker is fine.
     has_ended: bool,
