@@ -486,9 +486,8 @@ impl AgentRunner {
             worker: self.config.name.clone(),
             prompt: Some(recorded),
             missing_content: missing.summary(),
-            progress_interval: Duration::from_millis(
-                ctx.rules.scrum_master.task_loop.progress_update_interval_ms,
-            ),
+            progress_clock: ctx.rules.scrum_master.task_loop.progress_clock(at),
+            iteration: ctx.iteration(),
         };
         let redactor = Redactor::new(secrets);
         let redact = {
