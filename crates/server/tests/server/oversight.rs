@@ -125,6 +125,9 @@ async fn overdue_and_failing_tasks_are_listed_on_every_interface() {
     let (_, page) = server.get("/tasks/failing").await;
     assert_eq!(titles(&page), ["Broken"]);
     assert_eq!(server.get("/tasks/failing?project=other").await.0, 404);
+    // After three failures, the council has it.
+    let (_, page) = server.get("/tasks?state=cto_intervention").await;
+    assert_eq!(titles(&page), ["Broken"]);
     let page = call_tool(&server, "list_tasks", &json!({ "failing": true })).await;
     assert_eq!(titles(&page), ["Broken"]);
     let page = call_tool(&server, "list_tasks", &json!({ "overdue": true })).await;
