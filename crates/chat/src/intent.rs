@@ -62,7 +62,7 @@ pub enum Intent {
     },
     /// Help with using Tamma.
     Help,
-    /// Small talk; nothing to do or look up.
+    /// General talk; nothing to do or look up.
     Talk,
     /// Confirmation of the proposal just shown.
     Confirm,
@@ -140,6 +140,20 @@ pub enum Clarification {
         /// Task that was named.
         task: TaskId,
     },
+    /// Number of stars is missing.
+    #[serde(rename = "rating")]
+    #[strum(serialize = "rating")]
+    MissingRating {
+        /// Task to rate.
+        task: TaskId,
+    },
+    /// Question to the council is missing.
+    #[serde(rename = "council_question")]
+    #[strum(serialize = "council_question")]
+    MissingQuestion {
+        /// Task that the council should analyse.
+        task: TaskId,
+    },
     /// Confirmation without a pending proposal.
     #[serde(rename = "yes_to_what")]
     #[strum(serialize = "yes_to_what")]
@@ -196,6 +210,12 @@ impl Clarification {
             }
             Self::MissingReason { task } => {
                 format!("Why? The history of {} needs a reason.", title(task))
+            }
+            Self::MissingRating { task } => {
+                format!("How many stars does {} get, 1 to 5?", title(task))
+            }
+            Self::MissingQuestion { task } => {
+                format!("What should the council answer about {}?", title(task))
             }
             Self::NothingToConfirm => "There is nothing to confirm. What should I do?".to_owned(),
             Self::NotUnderstood => "I didn't understand that. Can you rephrase it?".to_owned(),

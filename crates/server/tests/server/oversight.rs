@@ -16,7 +16,8 @@ use crate::browser::{Browser, StoredTask, local_config};
 use crate::test_server::{TestServer, config, new_id, read};
 use crate::world::{failure, reason};
 
-async fn closed_task(server: &TestServer, project: Uuid) -> StoredTask {
+/// Stores a completed task with the title "Greet".
+pub(crate) async fn closed_task(server: &TestServer, project: Uuid) -> StoredTask {
     let mut task = StoredTask::new(server, project, json!({ "title": "Greet" })).await;
     // Text of the results that the state machine is given.
     server.store.save_text("\u{1}").await.expect("stored");
