@@ -26,10 +26,10 @@ fn script() -> Script {
     }] });
     let plan = AgentStep::Plan(Box::new(sample_plan(1)));
     let mut script = Script::from_cases([
+        PromptCase::new("You look back at a development task", [AgentStep::Submit(lesson)]),
         PromptCase::new(PLANNER, [plan]),
         PromptCase::new("# What failed before", [write_names("ann\nbo\ncy\n")]),
         PromptCase::new(IMPLEMENTER, [write_names("")]),
-        PromptCase::new("You look back at a development task", [AgentStep::Submit(lesson)]),
     ]);
     script.models = MODELS.map(str::to_owned).to_vec();
     script
