@@ -243,7 +243,8 @@ impl EventStream {
                 let field = |name: &str| event.lines().find_map(|line| line.strip_prefix(name));
                 let name = field("event: ").map(str::to_owned);
                 let data = field("data: ").map(|data| serde_json::from_str(data).expect("JSON"));
-                self.text = rest.to_owned();
+                let rest = rest.to_owned();
+                self.text = rest;
                 if let (Some(name), Some(data)) = (name, data) {
                     return (name, data);
                 }
