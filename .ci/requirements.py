@@ -133,6 +133,12 @@ def check_rows(add, text):
     return {name: kind(proof) for _, name, _, proof in rows(text)}
 
 
+def files_with(files, word):
+    """Paths of the files that contain a word."""
+    pattern = re.compile(rf"(?<![A-Za-z0-9_]){re.escape(word)}(?![A-Za-z0-9_])")
+    return [path for path, text in files.items() if pattern.search(text)]
+
+
 def check_names(add, kinds):
     files = sources()
     for group, entries in tomllib.loads((ROOT / NAMES).read_text(encoding="utf-8")).items():
@@ -142,16 +148,26 @@ def check_names(add, kinds):
             if row not in kinds:
                 add(place, f"refers to {row}, which is no row of {DOCUMENT}")
                 continue
-            pattern = re.compile(rf"(?<![A-Za-z0-9_]){re.escape(entry['word'])}(?![A-Za-z0-9_])")
-            uses = [path for path, text in files.items() if pattern.search(text)]
-            if declared and not any(path.startswith(declared) for path in uses):
+            if entry.get("fixed") and group != "keys":
+                add(place, "is marked `fixed`, which is only for keys")
+            if group == "commands" and not entry.get("uses"):
+                add(place, "has no `uses`: name where a person requests it, and where it takes effect")
+            if declared and not any(path.startswith(declared) for path in files_with(files, entry["word"])):
                 add(place, f"is not declared in {declared}")
-            uses = [path for path in uses if not (declared and path.startswith(declared))]
-            wanted = [] if entry.get("fixed") else entry.get("within", [""])
-            missing = [part for part in wanted if not any(path.startswith(part) for path in uses)]
-            if kinds[row] in ("proved", "deviation"):
-                for part in missing:
-                    add(place, f"is used nowhere in {part}" if part else "is used nowhere outside its declaration")
+            wanted = entry.get("uses") or dict.fromkeys(entry.get("within", [""]), entry["word"])
+            if entry.get("fixed") and group == "keys":
+                wanted = {}
+            missing = [
+                (part, word) for part, word in wanted.items()
+                if not any(
+                    path.startswith(part) and not (declared and path.startswith(declared))
+                    for path in files_with(files, word)
+                )
+            ]
+            if kinds[row] in ("proved", "deviation") or group == "commands":
+                for part, word in missing:
+                    where = f"in {part}" if part else "outside its declaration"
+                    add(place, f"is used nowhere {where} (`{word}`)")
             elif entry.get("unused") and not missing:
                 add(place, f"is used now, and {row} is still open: name its proof")
 

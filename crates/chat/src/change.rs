@@ -71,6 +71,8 @@ pub enum ChatAction {
     Skip { reason: Option<String> },
     Abandon { reason: Option<String> },
     Acknowledge,
+    Rate { stars: u8, reason: Option<String> },
+    Convene { question: String },
 }
 
 /// New task, as far as a message describes it.
@@ -211,6 +213,9 @@ impl ChatAction {
                 answer("abandon").option("reason", Some(&reason_or_default(reason)))
             }
             Self::Acknowledge => answer("acknowledge"),
+            Self::Rate { stars, reason } => CommandLine::new(&["rate", id, &stars.to_string()])
+                .option("reason", reason.as_deref()),
+            Self::Convene { question } => CommandLine::new(&["council", id, "--", question]),
         }
     }
 }

@@ -241,15 +241,20 @@ fn task_action(
         return Err(Clarification::UnknownTask { description: String::new() });
     };
     let words = match command.verb {
-        Verb::Modify | Verb::Reply => payload_text(message, command),
+        Verb::Modify | Verb::Reply | Verb::Convene => payload_text(message, command),
         _ => stated_reason(message, command),
     };
-    let from = if command.verb == Verb::RollBack { command.start } else { 0 };
+    let from = match command.verb {
+        Verb::RollBack => command.start,
+        // A number of the task is not its rating.
+        Verb::Rate => command.target.end,
+        _ => 0,
+    };
     action_for(command.verb, subject, words, message.masked.get(from..).unwrap_or_default())
 }
 
-/// Returns the action of a verb on a task. `words` is the reason or the text to pass on; grants and
-/// the target of a rollback come from the text.
+/// Returns the action of a verb on a task. `words` is the reason or the text to pass on; grants, stars
+/// and the target of a rollback come from the text.
 pub(crate) fn action_for(
     verb: Verb,
     task: &ChatTask,
@@ -274,6 +279,13 @@ pub(crate) fn action_for(
         Verb::Skip => ChatAction::Skip { reason },
         Verb::Abandon => ChatAction::Abandon { reason },
         Verb::Acknowledge => ChatAction::Acknowledge,
+        Verb::Rate => ChatAction::Rate {
+            stars: parse_stars(text).ok_or(Clarification::MissingRating { task: task.id })?,
+            reason,
+        },
+        Verb::Convene => ChatAction::Convene {
+            question: reason.ok_or(Clarification::MissingQuestion { task: task.id })?,
+        },
         Verb::Override => ChatAction::Override {
             reason: reason.ok_or(Clarification::MissingReason { task: task.id })?,
         },
@@ -320,6 +332,25 @@ fn parse_grant(text: &str) -> Grant {
         iterations: number(runs.group(text, "n")).and_then(|n| n.parse().ok()).unwrap_or_default(),
         tokens: number(tokens.group(text, "n")).and_then(|n| n.parse().ok()).unwrap_or_default(),
     }
+}
+
+/// Parses a rating from 1 to 5: at the start of the text, or with its unit.
+fn parse_stars(text: &str) -> Option<u8> {
+    let first = phrase!(
+        r"^\s*(?:with |at |as )?(?:an? )?(?P<n>[1-5]|one|two|three|four|five)\b(?:$|[^.]|\.(?:\s|$))"
+    );
+    let with_unit = phrase!(
+        r"(?:^|[^.\w])(?P<n>[1-5]|one|two|three|four|five)(?: stars?\b| ?/ ?5\b| (?:out )?of (?:5|five)\b)"
+    );
+    let at = first.group(text, "n").or_else(|| with_unit.group(text, "n"))?;
+    Some(match text.get(at)? {
+        "one" => 1,
+        "two" => 2,
+        "three" => 3,
+        "four" => 4,
+        "five" => 5,
+        digit => digit.parse().ok()?,
+    })
 }
 
 /// Parses a state from common words for it.

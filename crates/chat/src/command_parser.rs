@@ -10,7 +10,7 @@ use std::sync::LazyLock;
 use regex::Regex;
 use serde::{Deserialize, Serialize};
 use strum::Display;
-use tamma_core::task_loop::AnswerKind;
+use tamma_core::task_loop::{AnswerKind, State};
 
 use self::Verb as V;
 use crate::message_text::{MessageClause, MessageText, phrase};
@@ -48,6 +48,9 @@ pub enum Verb {
     Abandon,
     Override,
     Acknowledge,
+    Rate,
+    /// Ask the council.
+    Convene,
     Retire,
     Add,
 }
@@ -73,6 +76,17 @@ impl Verb {
             Self::Abandon => allows(AnswerKind::Abandon),
             Self::Override => allows(AnswerKind::Override),
             Self::Acknowledge => !task.answers.is_empty(),
+            Self::Rate => !is_open,
+            Self::Convene if task.answers.is_empty() => matches!(
+                task.state,
+                State::Planning
+                    | State::Validated
+                    | State::InProgress
+                    | State::Testing
+                    | State::QualityReview
+                    | State::Adjusting
+            ),
+            Self::Convene => allows(AnswerKind::Convene),
             Self::Retire | Self::Add => false,
         }
     }
@@ -174,6 +188,9 @@ pub const COMMAND_WORDS: &[&str] = &[
     "acknowledge",
     "ack",
     "seen",
+    "rate",
+    "convene",
+    "consult",
     "reply",
     "answer",
     "respond",
@@ -314,6 +331,26 @@ pub(crate) struct ChatCommand {
 /// Phrasings of commands; the first match counts. Group `about` is the target, `words` the text to
 /// pass on.
 const COMMAND_PATTERNS: &[(Verb, &str)] = &[
+    (
+        V::Rate,
+        r"^rate (?P<about>.+?)(?: (?:with |at |as )?(?:an? )?(?:[1-5]|one|two|three|four|five)(?: ?/ ?5| (?:out )?of (?:5|five))?(?: stars?)?)?\s*$",
+    ),
+    (
+        V::Rate,
+        r"^give (?P<about>.+?) (?:an? )?(?:[1-5]|one|two|three|four|five)(?: stars?\b| ?/ ?5\b| (?:out )?of (?:5|five)\b)",
+    ),
+    (
+        V::Convene,
+        r"^(?:ask|consult|convene|call) (?:the )?council (?:on|about|for|to look at|to review)\b(?P<about>[^:,]*)(?:[:,] |$)(?P<words>(?s:.*))",
+    ),
+    (
+        V::Convene,
+        r"^(?:ask|consult) (?:the )?council,? (?P<words>(?P<about>(?:why|whether|what|how|if|which|who|where)\b(?s:.*)))",
+    ),
+    (
+        V::Convene,
+        r"^(?:ask|consult|convene|call) (?:the )?council(?P<about>)(?:: |$)(?P<words>(?s:.*))",
+    ),
     (V::Acknowledge, r"^(?:acknowledge|ack|acknowledged)\b(?P<about>.*)"),
     (V::Acknowledge, r"^(?:['’]?ve |have )?seen\b(?P<about>.*)"),
     (V::Acknowledge, r"^(?:got|noted) (?P<about>.*\b(?:alert|reminder|warning)\b.*)"),
@@ -550,7 +587,7 @@ pub(crate) fn parse_command(
     }
     for (verb, regex) in COMMAND_REGEXES.iter() {
         // Text to pass on extends to the end of the message.
-        let takes_payload = matches!(verb, Verb::Reply | Verb::Modify | Verb::Add);
+        let takes_payload = matches!(verb, Verb::Reply | Verb::Modify | Verb::Add | Verb::Convene);
         let rest = if takes_payload { message.masked.get(start..)? } else { head };
         let Some(captures) = regex.captures(rest) else { continue };
         let target = captures.name("about")?;

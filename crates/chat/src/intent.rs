@@ -69,7 +69,7 @@ pub enum Intent {
     Stories,
     /// Help with using Tamma.
     Help,
-    /// Small talk; nothing to do or look up.
+    /// General talk; nothing to do or look up.
     Talk,
     /// Confirmation of the proposal just shown.
     Confirm,
@@ -159,6 +159,20 @@ pub enum Clarification {
         /// ID of the story.
         story_id: String,
     },
+    /// Number of stars is missing.
+    #[serde(rename = "rating")]
+    #[strum(serialize = "rating")]
+    MissingRating {
+        /// Task to rate.
+        task: TaskId,
+    },
+    /// Question to the council is missing.
+    #[serde(rename = "council_question")]
+    #[strum(serialize = "council_question")]
+    MissingQuestion {
+        /// Task that the council should analyse.
+        task: TaskId,
+    },
     /// Confirmation without a pending proposal.
     #[serde(rename = "yes_to_what")]
     #[strum(serialize = "yes_to_what")]
@@ -227,6 +241,12 @@ impl Clarification {
             Self::MissingFeature { story_id } => format!(
                 "Which feature is {story_id} in? Give its folder, such as plans/features/wishlist."
             ),
+            Self::MissingRating { task } => {
+                format!("How many stars does {} get, 1 to 5?", title(task))
+            }
+            Self::MissingQuestion { task } => {
+                format!("What should the council answer about {}?", title(task))
+            }
             Self::NothingToConfirm => "There is nothing to confirm. What should I do?".to_owned(),
             Self::NotUnderstood => "I didn't understand that. Can you rephrase it?".to_owned(),
         }

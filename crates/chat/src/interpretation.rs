@@ -30,6 +30,9 @@ pub struct Interpretation {
     /// Explanation for people.
     #[serde(rename = "why")]
     pub explanation: String,
+    /// Reply of a model to general talk. It is text to show, and has no effect.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reply: Option<String>,
 }
 
 /// Interprets a message with the grammar.
@@ -51,5 +54,5 @@ pub(crate) fn interpretation(
     confidence: u8,
     explanation: impl Into<String>,
 ) -> Interpretation {
-    Interpretation { intent, confidence, explanation: explanation.into() }
+    Interpretation { intent, confidence, explanation: explanation.into(), reply: None }
 }

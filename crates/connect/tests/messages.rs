@@ -10,6 +10,7 @@ use axum::routing::post;
 use axum::{Json, Router};
 use serde_json::{Value, json};
 use tamma_connect::message::{AlertMessage, MessageSender, Receiver};
+use tamma_core::rules::{self, AlertChannel, ConfigFile};
 use tamma_core::task_loop::AlertSeverity;
 use tokio::net::TcpListener;
 use uuid::Uuid;
@@ -84,4 +85,60 @@ async fn a_slack_channel_gets_messages_from_a_bot() {
         let error = sender.send(&to(url), &message()).await.unwrap_err().to_string();
         assert!(error.contains(expected) && !error.contains("s3cret"), "{error}");
     }
+}
+
+/// Channels of the founding file, with one text in it replaced.
+fn founding_channels(from: &str, to: &str) -> Vec<AlertChannel> {
+    const FILE: &str = include_str!("../../core/tests/fixtures/founding/implementation-plan.yaml");
+    assert!(FILE.contains(from), "{from}");
+    let text = FILE.replacen(from, to, 1);
+    let file = ConfigFile { name: "implementation-plan.yaml", text: &text };
+    let variables = [
+        ("TAMMA_ALERT_WEBHOOK_URL", "https://hooks.example.com/tamma"),
+        ("TAMMA_ALERT_SLACK_CHANNEL", "#tamma-alerts"),
+    ];
+    // A variable that the file does not refer to would override it.
+    let variables = variables.into_iter().filter(|(name, _)| text.contains(name));
+    let variables = variables.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+    let loaded = rules::load(Some(file), &variables).unwrap();
+    loaded.rules.scrum_master.alerts.channels
+}
+
+#[test]
+fn the_type_of_a_founding_channel_selects_its_receiver() {
+    let receiver = |channels: &[AlertChannel]| Receiver::from_channel(&channels[0]).unwrap();
+    let file = founding_channels("type: cli", "type: cli");
+    assert_eq!(receiver(&file).label(), "terminal");
+    let changed = founding_channels("type: cli", "type: desktop");
+    assert_eq!(receiver(&changed).label(), "desktop");
+}
+
+#[test]
+fn the_url_of_a_founding_webhook_is_its_address() {
+    let url = |channels: &[AlertChannel]| match Receiver::from_channel(&channels[1]).unwrap() {
+        Receiver::Webhook { url, .. } => url,
+        other => panic!("{}", other.label()),
+    };
+    let key = "url: ${TAMMA_ALERT_WEBHOOK_URL}";
+    assert_eq!(url(&founding_channels(key, key)), "https://hooks.example.com/tamma");
+    let changed = founding_channels(key, "url: https://hooks.example.com/other");
+    assert_eq!(url(&changed), "https://hooks.example.com/other");
+}
+
+#[test]
+fn the_channel_of_a_founding_slack_is_where_its_messages_go() {
+    let channel = |channels: &[AlertChannel]| {
+        let mut slack = channels[2].clone();
+        // Slack takes messages for a channel only from a bot, so the file alone is refused.
+        assert!(Receiver::from_channel(&slack).is_err());
+        slack.config.insert("token".to_owned(), "xoxb-s3cret".to_owned());
+        match Receiver::from_channel(&slack).unwrap() {
+            Receiver::Slack { channel, .. } => channel,
+            other => panic!("{}", other.label()),
+        }
+    };
+    let key = "channel: ${TAMMA_ALERT_SLACK_CHANNEL}";
+    assert_eq!(channel(&founding_channels(key, key)).as_deref(), Some("#tamma-alerts"));
+    let changed = founding_channels(key, "channel: '#other'");
+    assert_eq!(channel(&changed).as_deref(), Some("#other"));
 }

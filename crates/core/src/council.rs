@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use strum::{Display, EnumString};
 
 use crate::ids::Reference;
-use crate::rules::{CouncilMember, CouncilRules};
+use crate::rules::{AgentSelection, CouncilRules};
 
 /// Maximum length of a text in bytes, so that people and models can read it.
 pub const MAX_TEXT_BYTES: usize = 8_000;
@@ -117,7 +117,7 @@ impl CouncilConclusion {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MemberOpinion {
     /// Member as configured.
-    pub member: CouncilMember,
+    pub member: AgentSelection,
     /// Opinion; `None` if the member's run failed.
     pub opinion: Option<CouncilOpinion>,
 }
@@ -125,7 +125,7 @@ pub struct MemberOpinion {
 /// Renders the minutes of a council as Markdown, for the planner and for people.
 pub fn render_minutes(
     conclusion: &CouncilConclusion,
-    chair: &CouncilMember,
+    chair: &AgentSelection,
     members: &[MemberOpinion],
 ) -> String {
     let mut text = format!(
@@ -201,7 +201,7 @@ pub enum CouncilSeat {
 
 impl CouncilSeat {
     /// Returns the configured member in this seat.
-    pub fn member(self, council: &CouncilRules) -> &CouncilMember {
+    pub fn member(self, council: &CouncilRules) -> &AgentSelection {
         match self {
             Self::Member(number) => {
                 council.members.get(usize::from(number)).unwrap_or(&council.chair)

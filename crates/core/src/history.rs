@@ -20,7 +20,7 @@ use crate::ids::{CommitId, Name, Reference, TaskId};
 use crate::level::RiskLevel;
 use crate::plan::PlanSummary;
 use crate::review::{GateCounts, ReviewSummary};
-use crate::rules::CouncilMember;
+use crate::rules::AgentSelection;
 use crate::state::{State, Trigger};
 use crate::time::Timestamp;
 use crate::version::FormatVersion;
@@ -232,7 +232,7 @@ pub enum EntryData {
     /// Opinion or absence of a council member.
     Opinion {
         #[serde(rename = "seat")]
-        member: CouncilMember,
+        member: AgentSelection,
         opinion: OpinionRecord,
     },
     Lessons(u16),

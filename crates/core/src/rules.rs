@@ -65,7 +65,7 @@ pub use permissions::{AccessKind, AgentPermissions, AgentRole, PermissionLists, 
 pub use problem::{ConfigFault, ConfigProblem, ConfigProblems, SourceLocation, ValueOrigin};
 pub use prompts::PromptRules;
 pub use reference::reference;
-pub use review::{CouncilMember, CouncilRules, PatternRule, ReviewRules, ValidatorIndependence};
+pub use review::{AgentSelection, CouncilRules, PatternRule, ReviewRules, ValidatorIndependence};
 pub use sandbox::SandboxMode;
 pub use schema::schema;
 pub use setup::SetupRules;

@@ -333,16 +333,6 @@ impl Store {
         Ok(page(rows, limit, position))
     }
 
-    /// Returns tasks in council, newest first.
-    pub async fn under_council(
-        &self,
-        after: Option<TaskId>,
-        limit: u32,
-    ) -> Result<TaskPage<TaskId>> {
-        let filter = TaskFilter { states: vec![State::CtoIntervention], ..TaskFilter::default() };
-        self.tasks(&filter, after, limit).await
-    }
-
     /// Returns open tasks with at least three failures, most failures first.
     pub async fn failing_often(
         &self,

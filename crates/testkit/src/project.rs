@@ -121,6 +121,12 @@ impl ProjectConfig {
         self
     }
 
+    /// Requests a model per tier from the scripted agent, whose script must offer them.
+    #[must_use]
+    pub fn models(self, models: [&str; 3]) -> Self {
+        Self { tiers: models.map(|model| format!("{{ agent: {AGENT}, model: {model} }}")), ..self }
+    }
+
     /// Appends text: more gates, or other sections.
     #[must_use]
     pub fn more(mut self, text: &str) -> Self {

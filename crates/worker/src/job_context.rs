@@ -72,6 +72,16 @@ impl JobContext {
         self.request.pending.project
     }
 
+    /// Returns the number of the iteration and the maximum; `None` except for implementation runs.
+    pub(crate) fn iteration(&self) -> Option<(u16, u16)> {
+        match &self.request.job {
+            Job::Implement(spec) => {
+                Some((spec.iteration, self.task_loop.max_iterations(&self.rules)))
+            }
+            _ => None,
+        }
+    }
+
     /// Fails here if a test injects a fault.
     pub(crate) fn fault_point(&self, step: &'static str) -> Result<(), Error> {
         self.fault_injection.fault_point(step)

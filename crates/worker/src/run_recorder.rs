@@ -21,6 +21,7 @@ use tamma_core::prices;
 use tamma_core::run_result::RunStatus;
 use tamma_core::task_loop::Timestamp;
 use tamma_core::tier::Tier;
+use tamma_core::update_clock::UpdateClock;
 use tamma_engine::agent::{self, AgentObserver, RunMode};
 use tamma_engine::process::RunId;
 use tamma_engine::submission::Submission;
@@ -35,7 +36,7 @@ pub(crate) use transcript::upload_leftovers;
 
 use crate::clock::now;
 use crate::error::Error;
-use line_builder::{LineBuilder, Observation};
+use line_builder::{LineBuilder, Observation, RunStart};
 use transcript::Transcript;
 
 /// Capacity of the update channel. Updates beyond it are dropped, and a note says how many.
@@ -74,8 +75,10 @@ pub struct RunFacts {
     pub prompt: Option<PromptRecord>,
     /// Description of content that the checkout lacks.
     pub missing_content: Option<String>,
-    /// Interval of progress lines. Only implementation runs have them.
-    pub progress_interval: Duration,
+    /// Clock of progress lines. Only implementation runs have them.
+    pub progress_clock: UpdateClock,
+    /// Number of the iteration and the maximum; `None` except for implementation runs.
+    pub iteration: Option<(u16, u16)>,
 }
 
 /// Identity of a run's prompt.
@@ -168,14 +171,14 @@ impl RunRecorder {
         let missed = Arc::new(AtomicU64::new(0));
         let mut line_builder = LineBuilder::new(redact, before);
         if let Some(prompt) = facts.prompt {
-            line_builder.observe(at, Observation::Prompt(prompt, run.model.clone()));
+            let start = RunStart { prompt, model: run.model.clone(), iteration: facts.iteration };
+            line_builder.observe(at, Observation::Started(start));
         }
         if let Some(missing) = facts.missing_content {
             line_builder.observe(at, Observation::Note(missing));
         }
         if facts.mode == RunMode::Implement {
-            let interval = TimeDelta::from_std(facts.progress_interval).unwrap_or(TimeDelta::MAX);
-            line_builder.report_progress(at, interval);
+            line_builder.report_progress(at, facts.progress_clock);
         }
         let recorder_task = RecorderTask {
             store: store.clone(),
@@ -220,6 +223,14 @@ impl RunRecorder {
     }
 }
 
+/// Waits for a time; forever for `None`.
+async fn sleep_for(time: Option<TimeDelta>) {
+    match time {
+        Some(time) => tokio::time::sleep(time.to_std().unwrap_or_default()).await,
+        None => std::future::pending().await,
+    }
+}
+
 /// Task that saves the updates of a run.
 struct RecorderTask {
     store: Store,
@@ -246,9 +257,16 @@ impl RecorderTask {
         let mut retry: Option<RunUpdate> = None;
         let mut observations = Vec::with_capacity(FLUSH_LINES);
         let final_report = loop {
+            let progress_wait = self.line_builder.next_progress().map(|at| at - now());
             let is_due = tokio::select! {
                 final_report = &mut ended => break final_report.ok(),
                 _ = interval.tick() => true,
+                // Progress has its own interval, which may be shorter. Its line waits for the next
+                // update to the store.
+                () = sleep_for(progress_wait) => {
+                    self.line_builder.tick(now());
+                    false
+                }
                 // The channel closes only with the recorder, which the first branch notices.
                 _ = receiver.recv_many(&mut observations, FLUSH_LINES) => false,
                 Some((update, result)) = OptionFuture::from(sending.as_mut()) => {

@@ -14,7 +14,7 @@ use tamma_core::failure::FailureKind;
 use tamma_core::ids::Name;
 use tamma_core::plan::criterion_id;
 use tamma_core::prices;
-use tamma_core::rules::{AgentRules, CouncilMember, Effort, Rules};
+use tamma_core::rules::{AgentRules, AgentSelection, Effort, Rules};
 use tamma_core::run_queue::WaitingRun;
 use tamma_core::task_loop::{Outcome, Timestamp};
 use tamma_core::tier::Tier;
@@ -106,21 +106,21 @@ pub(crate) struct UncommittedAssignment {
 
 /// Agent for a run, and its home directory.
 pub(crate) struct AgentSlot {
-    /// Tier, or a council member or suggested agent with its own agent and model.
-    pub(crate) member: CouncilMember,
+    /// Tier, or the agent and model of a council member, a suggestion or a phase.
+    pub(crate) selection: AgentSelection,
     /// Name of a separate home directory; `None` for the agent's home in this task.
     pub(crate) home: Option<String>,
 }
 
 impl From<Tier> for AgentSlot {
     fn from(tier: Tier) -> Self {
-        CouncilMember::from(tier).into()
+        AgentSelection::from(tier).into()
     }
 }
 
-impl From<CouncilMember> for AgentSlot {
-    fn from(member: CouncilMember) -> Self {
-        Self { member, home: None }
+impl From<AgentSelection> for AgentSlot {
+    fn from(selection: AgentSelection) -> Self {
+        Self { selection, home: None }
     }
 }
 
@@ -166,14 +166,14 @@ impl AgentRun {
 /// Returns the agent of a run with its name: a tier's, a council seat's or a suggested one.
 pub(crate) fn agent_for<'a>(
     project: &'a ProjectContext,
-    member: &CouncilMember,
+    selection: &AgentSelection,
 ) -> Result<(Name, &'a AgentRules), Error> {
     let missing = || {
-        let tier = member.tier;
-        let agent = member.agent.as_ref().unwrap_or(&project.rules.tiers.get(tier).agent);
+        let tier = selection.tier;
+        let agent = selection.agent.as_ref().unwrap_or(&project.rules.tiers.get(tier).agent);
         Error::Configuration(format!("agent `{agent}` for tier `{tier}` is not configured"))
     };
-    let (name, agent) = project.rules.member_agent(member).ok_or_else(missing)?;
+    let (name, agent) = project.rules.selected_agent(selection).ok_or_else(missing)?;
     Ok((name.parse().map_err(|_| missing())?, agent))
 }
 
@@ -340,11 +340,11 @@ impl AgentRunner {
             gates,
             keep_end,
         } = assignment;
-        let AgentSlot { member, home } = slot;
-        let (name, rules) = agent_for(project, &member)?;
+        let AgentSlot { selection, home } = slot;
+        let (name, rules) = agent_for(project, &selection)?;
         let provider: Name = project
             .rules
-            .member_provider(&member)
+            .selected_provider(&selection)
             .parse()
             .map_err(|_| Error::Configuration("provider name is missing".to_owned()))?;
         let _lease = match admit_run(&self.store, ctx, provider.as_str()).await? {
@@ -359,7 +359,7 @@ impl AgentRunner {
             return Ok(AgentRun::not_started(RunEnd::OverBudget, provider));
         }
         let upstream = self.upstream(rules);
-        let model = project.rules.member_model(&member).map(str::to_owned);
+        let model = project.rules.selected_model(&selection).map(str::to_owned);
         if let Some(model) = &model
             && upstream.is_some()
             && bounds.iter().any(|bound| bound.limit.usd.is_some())
@@ -414,7 +414,7 @@ impl AgentRunner {
         let (last, continuation) = match (before, continuation) {
             (Some(before), _) => (Some(before), None),
             (None, Some(continuation)) => {
-                (self.last_attempt(ctx, member.tier, rules).await?, Some(continuation))
+                (self.last_attempt(ctx, selection.tier, rules).await?, Some(continuation))
             }
             (None, None) => (None, None),
         };
@@ -469,7 +469,7 @@ impl AgentRunner {
             ask_commands: permissions.ask_commands(),
             policy: permissions.clone().into_policy(),
             model: model.clone(),
-            effort: effort(&project.rules, mode, member.tier).map(|effort| effort.to_string()),
+            effort: effort(&project.rules, mode, selection.tier).map(|effort| effort.to_string()),
             resume,
             resume_prompt,
             home,
@@ -492,14 +492,13 @@ impl AgentRunner {
             at,
             agent: name.to_string(),
             model,
-            tier: Some(member.tier),
+            tier: Some(selection.tier),
             mode,
             worker: self.config.name.clone(),
             prompt: Some(recorded),
             missing_content: missing.summary(),
-            progress_interval: Duration::from_millis(
-                ctx.rules.scrum_master.task_loop.progress_update_interval_ms,
-            ),
+            progress_clock: ctx.rules.scrum_master.task_loop.progress_clock(at),
+            iteration: ctx.iteration(),
         };
         let redactor = Redactor::new(secrets);
         let redact = {

@@ -51,7 +51,7 @@ fn chat_splits_share_no_message() {
 }
 
 /// Labels of changes.
-const CHANGES: [&str; 20] = [
+const CHANGES: [&str; 22] = [
     "approve",
     "reject",
     "accept",
@@ -68,15 +68,37 @@ const CHANGES: [&str; 20] = [
     "skip",
     "abandon",
     "acknowledge",
+    "rate",
+    "convene",
     "add",
     "approve_lesson",
     "reject_lesson",
     "retire_lesson",
 ];
 
+/// Requests that the labelled set does not have, about tasks of the world `shop`.
+const MORE_REQUESTS: [&str; 6] = [
+    "rate the rate limit task 2 stars",
+    "rate #8 5/5",
+    "give the flaky test four out of five",
+    "ask the council why the dark mode task is slow",
+    "ask the council about the German translation: is the glossary right",
+    "consult the council on #11, does it need examples",
+];
+
+#[test]
+fn chat_reads_ratings_and_questions_to_the_council() {
+    let now = worlds()["shop"].context(None, false);
+    for message in MORE_REQUESTS {
+        let name = change(message, &now).map(|change| change.name());
+        assert!(matches!(name, Some("rate" | "convene")), "{message}: {name:?}");
+    }
+}
+
 /// Messages that request a change, with their context.
 fn change_requests() -> Vec<(String, ChatContext)> {
     let worlds = worlds();
+    let more = MORE_REQUESTS.map(|text| (text.to_owned(), worlds["shop"].context(None, false)));
     let is_change = |message: &Message| CHANGES.contains(&&*message.intent);
     let context = |message: &Message| {
         worlds[&message.world].context(message.last.as_deref(), message.proposed)
@@ -85,6 +107,7 @@ fn change_requests() -> Vec<(String, ChatContext)> {
         .iter()
         .filter(|message| is_change(message))
         .map(|message| (message.text.clone(), context(message)))
+        .chain(more)
         .collect()
 }
 

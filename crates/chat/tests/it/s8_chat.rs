@@ -41,6 +41,7 @@ fn context() -> ChatContext {
             &[A::Continue, A::Retry, A::RollBack, A::Skip, A::Abandon],
         ),
         subject(4, "Print labels", State::InProgress, &[]),
+        subject(5, "Fold boxes", State::Completed, &[]),
     ];
     tasks[0].plan = Some(PlanHash::of(b"the plan"));
     let lessons = vec![ChatLesson {
@@ -76,6 +77,11 @@ fn command(message: &str) -> String {
 #[case("change #4 to --print two", "tamma modify …4 -- '--print two'")]
 #[case("fix the --json option", "tamma task add --type=bugfix -- 'fix the --json option'")]
 #[case("approve the lesson", "tamma knowledge approve …9")]
+#[case("rate #5 4 stars", "tamma rate …5 4")]
+#[case("rate the boxes 2/5, they are crooked", "tamma rate …5 2 --reason='they are crooked'")]
+#[case("please give the boxes five stars", "tamma rate …5 5")]
+#[case("ask the council about #4: is glue enough?", "tamma council …4 -- 'is glue enough'")]
+#[case("ask the council why the labels come off", "tamma council …4 -- 'why the labels come off'")]
 fn chat_shows_the_exact_command_of_a_change(#[case] message: &str, #[case] line: &str) {
     assert_eq!(command(message), line);
 }
@@ -100,6 +106,11 @@ fn chat_removes_invisible_characters_from_commands() {
 #[case("cancel #4 if it fails", "condition")]
 #[case("stop #4", "which_command")]
 #[case("roll #3 back", "where_to")]
+#[case("rate #5", "rating")]
+#[case("rate #5 4.5 stars", "rating")]
+#[case("rate #4 4 stars", "does_not_fit")]
+#[case("ask the council about #4", "council_question")]
+#[case("ask the council about #1: is it sound?", "does_not_fit")]
 #[case("yes", "yes_to_what")]
 #[case("frobnicate", "what")]
 fn chat_asks_instead_of_guessing(#[case] message: &str, #[case] asks: &str) {

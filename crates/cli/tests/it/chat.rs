@@ -5,12 +5,34 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 
 use rustix::process::Signal;
-use serde_json::Value;
+use serde_json::{Value, json};
+use tamma_testkit::agent::{AgentStep, PromptCase, Script};
 
 use crate::machine::Machine;
 use crate::support::failing_script;
 
 const HOSTILE: &str = include_str!("../../../../lab/inputs/chat/hostile.txt");
+
+/// Question to the council.
+const QUESTION: &str = "is the order of the names kept";
+
+/// Agent whose change fails the check. Members of the council answer only if they get the question.
+fn script_with_council() -> Script {
+    let opinion = json!({
+        "root_cause": "Yes, the list is appended to.", "fix": "None needed.",
+        "confidence": "high", "against": "Nobody tested it.",
+    });
+    let conclusion = json!({
+        "root_cause": "The plan holds.", "fix": "None needed.", "dissent": [],
+        "architectural_insights": [],
+    });
+    let mut script = failing_script();
+    script.cases.insert(0, PromptCase::new(QUESTION, [AgentStep::Submit(opinion)]));
+    let chair =
+        PromptCase::new("You are the chair of the council", [AgentStep::Submit(conclusion)]);
+    script.cases.insert(0, chair);
+    script
+}
 
 /// Running `tamma chat --json`.
 pub(crate) struct Chat {
@@ -61,7 +83,7 @@ impl Chat {
 fn chat_covers_a_task_from_its_plan_to_its_failure() {
     let config =
         "scrum_master:\n  task_loop: { max_iterations: 1, auto_approve_low_risk: false }\n";
-    let machine = Machine::with_config(&failing_script(), config);
+    let machine = Machine::with_config(&script_with_council(), config);
     let mut up = machine.up();
     let added = machine.json(&["task", "add", "Greet Cy as well"]);
     let task = added["task"]["id"].as_str().unwrap().to_owned();
@@ -75,6 +97,17 @@ fn chat_covers_a_task_from_its_plan_to_its_failure() {
     assert!(reply.starts_with("Risk: low"), "{reply}");
     let (reply, _) = chat.lines("which files would it change?");
     assert!(reply.contains("names.txt"), "{reply}");
+
+    // The council answers a question about the plan, which then awaits approval as before.
+    let shown = chat.say(&format!("ask the council about the Cy task: {QUESTION}?"));
+    let command = shown["proposal"]["command"].as_str().unwrap();
+    assert_eq!(command, format!("tamma council {task} -- '{QUESTION}'"));
+    assert_eq!(machine.json(&["task", "show", &task])["state"], "awaiting_approval");
+    let done = chat.say("yes");
+    assert_eq!(done["done"], command, "{done}");
+    machine.run(3, &["task", "watch", &task, "--until-asked"]);
+    let (reply, _) = chat.lines("what did the council say about it?");
+    assert!(reply.contains("The plan holds"), "{reply}");
 
     // Hostile messages change nothing.
     let before = machine.run(0, &["task", "history", &task, "--json"]);

@@ -34,6 +34,14 @@ impl Machine {
 
     /// Creates a machine with additional configuration.
     pub(crate) fn with_config(script: &Script, extra: &str) -> Self {
+        Self::configured(script, |config| config.more(extra))
+    }
+
+    /// Creates a machine with a changed configuration.
+    pub(crate) fn configured(
+        script: &Script,
+        change: impl FnOnce(ProjectConfig) -> ProjectConfig,
+    ) -> Self {
         let machine =
             Self { folder: TempDir::new().unwrap(), repository: Repository::new().unwrap() };
         // For root, PostgreSQL runs as another user, who must be able to reach its data.
@@ -41,7 +49,7 @@ impl Machine {
         fs::set_permissions(machine.folder.path(), all_may_pass).unwrap();
         let file = machine.path("script.json");
         script.write(&file).unwrap();
-        let configuration = ProjectConfig::scripted(&file).unwrap().more(extra).to_string();
+        let configuration = change(ProjectConfig::scripted(&file).unwrap()).to_string();
         machine.repository.write("tamma.yaml", &configuration).unwrap();
         machine
     }

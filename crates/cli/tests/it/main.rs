@@ -14,6 +14,7 @@ mod machine;
 mod mcp;
 mod pages;
 mod pipeline;
+mod report;
 mod restart;
 mod support;
 mod task;

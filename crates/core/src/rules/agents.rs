@@ -16,7 +16,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use strum::{Display, EnumString, IntoEnumIterator as _};
 
-use super::review::{CouncilMember, ValidatorIndependence};
+use super::review::{AgentSelection, ValidatorIndependence};
 use super::sandbox::{SandboxMode, is_absolute_path};
 use super::{Rules, Tiers, is_default};
 use crate::tier::Tier;
@@ -297,39 +297,39 @@ impl Default for AgentPoolRules {
     }
 }
 
-impl From<Tier> for CouncilMember {
+impl From<Tier> for AgentSelection {
     fn from(tier: Tier) -> Self {
         Self { tier, agent: None, model: None }
     }
 }
 
 impl Rules {
-    /// Returns the name and settings of a council member's agent: its own, or its tier's.
-    pub fn member_agent(&self, member: &CouncilMember) -> Option<(&str, &AgentRules)> {
-        match &member.agent {
+    /// Returns the name and settings of a selected agent: its own, or its tier's.
+    pub fn selected_agent(&self, selection: &AgentSelection) -> Option<(&str, &AgentRules)> {
+        match &selection.agent {
             Some(name) => {
                 self.agents.get_key_value(name).map(|(name, agent)| (name.as_str(), agent))
             }
-            None => self.agent(member.tier),
+            None => self.agent(selection.tier),
         }
     }
 
-    /// Returns the model that a council member requests. `None` for a member with its own agent and
-    /// no model: the agent chooses.
-    pub fn member_model<'a>(&'a self, member: &'a CouncilMember) -> Option<&'a str> {
-        match (&member.model, &member.agent) {
+    /// Returns the model that a selection requests. `None` for one with its own agent and no model:
+    /// the agent chooses.
+    pub fn selected_model<'a>(&'a self, selection: &'a AgentSelection) -> Option<&'a str> {
+        match (&selection.model, &selection.agent) {
             (Some(model), _) => Some(model.as_str()).filter(|model| *model != "default"),
-            (None, Some(agent)) if *agent != self.tiers.get(member.tier).agent => None,
-            (None, _) => self.model(member.tier),
+            (None, Some(agent)) if *agent != self.tiers.get(selection.tier).agent => None,
+            (None, _) => self.model(selection.tier),
         }
     }
 
-    /// Returns the provider of a council member's models.
-    pub fn member_provider<'a>(&'a self, member: &'a CouncilMember) -> &'a str {
-        match (self.member_agent(member), &member.agent) {
+    /// Returns the provider of a selected agent's models.
+    pub fn selected_provider<'a>(&'a self, selection: &'a AgentSelection) -> &'a str {
+        match (self.selected_agent(selection), &selection.agent) {
             (Some((_, agent)), _) if !agent.provider.is_empty() => &agent.provider,
             (_, Some(agent)) => agent,
-            (_, None) => self.provider(member.tier),
+            (_, None) => self.provider(selection.tier),
         }
     }
 
@@ -355,10 +355,10 @@ impl Rules {
     /// of another provider that satisfies `roles.validator_apart` validates, or else the first one
     /// that satisfies it. If none does, `roles.validator` is used all the same; see
     /// [`Rules::has_independent_validator`].
-    pub fn validator(&self, implementer: &CouncilMember) -> Tier {
+    pub fn validator(&self, implementer: &AgentSelection) -> Tier {
         let candidates = self.validator_candidates();
         let independent = |tier: &Tier| self.is_independent(*tier, implementer);
-        let provider = self.member_provider(implementer);
+        let provider = self.selected_provider(implementer);
         let of_another_provider =
             |tier: &Tier| self.provider(*tier) != provider && independent(tier);
         candidates
@@ -373,8 +373,8 @@ impl Rules {
     /// It is never the implementer's tier, and satisfies `roles.validator_apart`. Another provider
     /// than both others is best, then another one than the first validator's, then another model. If
     /// there is none, the first validator's tier judges again.
-    pub fn second_validator(&self, first: Tier, implementer: &CouncilMember) -> Tier {
-        let provider = self.member_provider(implementer);
+    pub fn second_validator(&self, first: Tier, implementer: &AgentSelection) -> Tier {
+        let provider = self.selected_provider(implementer);
         let candidates = self
             .validator_candidates()
             .filter(|tier| *tier != implementer.tier && self.is_independent(*tier, implementer));
@@ -397,20 +397,20 @@ impl Rules {
     }
 
     /// Returns true if some tier satisfies `roles.validator_apart` for work of `implementer`.
-    pub fn has_independent_validator(&self, implementer: &CouncilMember) -> bool {
+    pub fn has_independent_validator(&self, implementer: &AgentSelection) -> bool {
         self.is_independent(self.validator(implementer), implementer)
     }
 
-    fn is_independent(&self, validator: Tier, implementer: &CouncilMember) -> bool {
+    fn is_independent(&self, validator: Tier, implementer: &AgentSelection) -> bool {
         let own = &self.tiers.get(implementer.tier).agent;
         let implementing_agent = implementer.agent.as_ref().unwrap_or(own);
         match self.roles.validator_apart {
             ValidatorIndependence::Never => true,
             ValidatorIndependence::Provider => {
-                self.provider(validator) != self.member_provider(implementer)
+                self.provider(validator) != self.selected_provider(implementer)
             }
             ValidatorIndependence::Model => {
-                match (self.model(validator), self.member_model(implementer)) {
+                match (self.model(validator), self.selected_model(implementer)) {
                     // Models chosen by agents are unknown, so a different agent has to do.
                     (None, None) => self.tiers.get(validator).agent != *implementing_agent,
                     (validator, implementer) => validator != implementer,

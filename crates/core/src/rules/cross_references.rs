@@ -11,7 +11,7 @@ use super::Rules;
 use super::alerts::ChannelProblem;
 use super::load::nearest_origin;
 use super::problem::{ConfigFault, ConfigProblem, ValueOrigin, closest_match};
-use super::review::CouncilMember;
+use super::review::AgentSelection;
 use super::validation::{FileValidator, join_path};
 use super::value_check::truncate;
 use crate::prices;
@@ -139,7 +139,7 @@ pub(super) fn check_prices(rules: &Rules, validator: &mut FileValidator<'_>) {
     if !rules.has_dollar_limit() {
         return;
     }
-    let tiers = Tier::iter().map(|tier| (format!("tiers.{tier}"), CouncilMember::from(tier)));
+    let tiers = Tier::iter().map(|tier| (format!("tiers.{tier}"), AgentSelection::from(tier)));
     let council = &rules.council;
     let members = council.members.iter().enumerate();
     let members = members.map(|(index, member)| (format!("council.members[{index}]"), member));
@@ -149,8 +149,8 @@ pub(super) fn check_prices(rules: &Rules, validator: &mut FileValidator<'_>) {
     let members = members.map(|(path, member)| (path, member.clone()));
     for (path, member) in tiers.chain(members) {
         let is_metered =
-            rules.member_agent(&member).is_some_and(|(_, agent)| !agent.upstream.is_empty());
-        let Some(model) = rules.member_model(&member).filter(|_| is_metered) else { continue };
+            rules.selected_agent(&member).is_some_and(|(_, agent)| !agent.upstream.is_empty());
+        let Some(model) = rules.selected_model(&member).filter(|_| is_metered) else { continue };
         if prices::is_priced(model, &rules.prices) {
             continue;
         }

@@ -3,7 +3,7 @@
 use strum::IntoEnumIterator as _;
 
 use super::problem::closest_match;
-use super::{CouncilMember, Rules};
+use super::{AgentSelection, Rules};
 use crate::tier::Tier;
 
 /// Reason for refusing the agent that a task suggests.
@@ -63,7 +63,7 @@ impl Rules {
     ///
     /// A suggested agent requests the model of the nearest tier that names it, stronger ones first.
     /// If no tier does, it chooses its model.
-    pub fn implementer(&self, suggested: Option<&str>, tier: Tier) -> CouncilMember {
+    pub fn implementer(&self, suggested: Option<&str>, tier: Tier) -> AgentSelection {
         let is_own = |tier: Tier, name: &str| self.tiers.get(tier).agent == name;
         let Some(name) = suggested.filter(|name| !is_own(tier, name)) else {
             return tier.into();
@@ -72,6 +72,6 @@ impl Rules {
         let weaker = Tier::iter().rev().filter(|other| *other < tier);
         let named = stronger.chain(weaker).find(|other| is_own(*other, name));
         let model = named.and_then(|other| self.model(other)).map(str::to_owned);
-        CouncilMember { tier, agent: Some(name.to_owned()), model }
+        AgentSelection { tier, agent: Some(name.to_owned()), model }
     }
 }

@@ -198,10 +198,10 @@ pub enum ValidatorIndependence {
 pub struct CouncilRules {
     /// Members. Each analyses the task independently.
     #[garde(length(min = 1, max = 5), dive)]
-    pub members: Vec<CouncilMember>,
+    pub members: Vec<AgentSelection>,
     /// Member that reads all analyses and writes the root cause, the fix and the dissent.
     #[garde(dive)]
-    pub chair: CouncilMember,
+    pub chair: AgentSelection,
     /// Lets the council review a plan that comes with a task, before the planner completes it. The
     /// review counts as one of the councils of the task.
     #[serde(skip_serializing_if = "is_default")]
@@ -211,7 +211,7 @@ pub struct CouncilRules {
 
 impl Default for CouncilRules {
     fn default() -> Self {
-        let member = |tier| CouncilMember { tier, agent: None, model: None };
+        let member = |tier| AgentSelection { tier, agent: None, model: None };
         Self {
             members: vec![member(Tier::Moderate), member(Tier::TOP)],
             chair: member(Tier::TOP),
@@ -220,11 +220,11 @@ impl Default for CouncilRules {
     }
 }
 
-/// Council member: a tier, optionally with a different agent or model.
+/// Agent of a run: a tier, optionally with a different agent or model.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema, Validate)]
 #[serde(deny_unknown_fields)]
-pub struct CouncilMember {
-    /// Tier of the member. The cost of one of its runs is reserved.
+pub struct AgentSelection {
+    /// Tier. The cost of one of its runs is reserved.
     #[garde(skip)]
     pub tier: Tier,
     /// Agent to use instead of the tier's.
@@ -237,7 +237,7 @@ pub struct CouncilMember {
     pub model: Option<String>,
 }
 
-impl fmt::Display for CouncilMember {
+impl fmt::Display for AgentSelection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "the {} tier", self.tier)?;
         if let Some(agent) = &self.agent {

@@ -1,10 +1,14 @@
-//! Hard time limits of jobs. `timeout_ms` is the ceiling of all of them.
+//! Times of the rules: hard time limits of jobs, and intervals of progress and updates.
+//! `timeout_ms` is the ceiling of all limits.
 
+use chrono::TimeDelta;
 use garde::Validate;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::TaskLoopRules;
+use super::{TaskLoopRules, UserInteraction};
+use crate::time::Timestamp;
+use crate::update_clock::UpdateClock;
 
 /// Hard time limits by kind of job, in seconds. The defaults leave room for real agents and test
 /// suites; for a small repository, 300, 120 and 60 s for the first three are enough.
@@ -81,5 +85,20 @@ impl TaskLoopRules {
 
     fn capped(&self, seconds: u32) -> u32 {
         seconds.min(u32::try_from(self.timeout_ms / 1_000).unwrap_or(u32::MAX))
+    }
+
+    /// Returns the clock of a run's progress reports.
+    pub fn progress_clock(&self, started_at: Timestamp) -> UpdateClock {
+        let milliseconds = i64::try_from(self.progress_update_interval_ms).unwrap_or(i64::MAX);
+        let interval = TimeDelta::try_milliseconds(milliseconds).unwrap_or(TimeDelta::MAX);
+        UpdateClock::new(started_at, interval)
+    }
+}
+
+impl UserInteraction {
+    /// Returns the clock of regular updates about a task, or `None` if they are turned off.
+    pub fn update_clock(&self, now: Timestamp) -> Option<UpdateClock> {
+        let interval = TimeDelta::seconds(self.update_interval_seconds.into());
+        self.proactive_updates.then(|| UpdateClock::new(now, interval))
     }
 }

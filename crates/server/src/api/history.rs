@@ -12,6 +12,7 @@ use axum::response::{IntoResponse as _, Response};
 use futures_util::{Stream, StreamExt as _, stream};
 use serde::Deserialize;
 use tamma_core::ids::{ProjectId, TaskId};
+use tamma_core::time::Timestamp;
 use tamma_core::update_clock::UpdateClock;
 use tamma_store::{ListedTask, Store, TaskFilter};
 use tokio::sync::mpsc;
@@ -135,10 +136,8 @@ fn stream_entries(
                         return None;
                     }
                 }
-                () = wait_for_update(clock.as_ref()) => {
-                    let now = clock::now();
-                    let is_due = clock.as_mut().is_some_and(|clock| clock.is_due(now));
-                    if is_due && let Some(update) = app.task_update(task, now).await.ok()? {
+                now = next_update(clock.as_mut(), clock::now, tokio::time::sleep) => {
+                    if let Some(update) = app.task_update(task, now).await.ok()? {
                         let events = vec![Ok(update_event(&update))];
                         return Some((stream::iter(events), Some((app, after, watcher, clock))));
                     }
@@ -149,14 +148,20 @@ fn stream_entries(
     entries.flatten()
 }
 
-/// Waits for the time of the next update; forever without a clock.
-async fn wait_for_update(clock: Option<&UpdateClock>) {
-    match clock {
-        Some(clock) => {
-            let left = (clock.next() - clock::now()).to_std().unwrap_or_default();
-            tokio::time::sleep(left).await;
+/// Waits until an update is due, schedules the one after it, and returns the time; forever without a
+/// clock. `now` and `sleep` are the time of this machine, except in tests.
+async fn next_update<S: Future<Output = ()>>(
+    clock: Option<&mut UpdateClock>,
+    now: impl Fn() -> Timestamp,
+    sleep: impl Fn(Duration) -> S,
+) -> Timestamp {
+    let Some(clock) = clock else { return std::future::pending().await };
+    loop {
+        let time = now();
+        if clock.is_due(time) {
+            return time;
         }
-        None => std::future::pending().await,
+        sleep((clock.next() - time).to_std().unwrap_or_default()).await;
     }
 }
 
@@ -276,4 +281,52 @@ async fn export_history(
         }
     }
     Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use chrono::{DateTime, TimeDelta};
+    use tamma_core::rules::UserInteraction;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_day_has_one_update_per_configured_interval() {
+        let start = DateTime::UNIX_EPOCH;
+        let end = start + TimeDelta::days(1);
+        for seconds in [1_u32, 7, 30, 3_600] {
+            let rules =
+                UserInteraction { update_interval_seconds: seconds, ..UserInteraction::default() };
+            let mut clock = rules.update_clock(start);
+            let time = Cell::new(start);
+            // Sleeping takes no time here. Half of the sleeps end early, as timers may.
+            let early = Cell::new(false);
+            let sleep = |left: Duration| {
+                let half = early.replace(!early.get()) && left > Duration::from_millis(1);
+                let left = if half { left / 2 } else { left };
+                time.set(time.get() + TimeDelta::from_std(left).expect("short"));
+                std::future::ready(())
+            };
+            let mut updates = Vec::new();
+            while time.get() < end {
+                updates.push(next_update(clock.as_mut(), || time.get(), sleep).await);
+            }
+            let interval = TimeDelta::seconds(seconds.into());
+            let expected = (1..).map(|count| start + interval * count).take(updates.len());
+            assert!(updates.iter().copied().eq(expected), "every {seconds} s: {updates:?}");
+            let count = 86_400_usize.div_ceil(usize::try_from(seconds).expect("small"));
+            assert_eq!(updates.len(), count, "every {seconds} s");
+        }
+    }
+
+    #[tokio::test]
+    async fn without_proactive_updates_there_is_none() {
+        let rules = UserInteraction { proactive_updates: false, ..UserInteraction::default() };
+        let mut clock = rules.update_clock(DateTime::UNIX_EPOCH);
+        let now = || DateTime::UNIX_EPOCH + TimeDelta::days(1);
+        let update = next_update(clock.as_mut(), now, |_| std::future::ready(()));
+        assert_eq!(futures_util::FutureExt::now_or_never(update), None);
+    }
 }

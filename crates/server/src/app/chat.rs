@@ -8,6 +8,7 @@
 mod model_parser;
 mod replies;
 mod stories;
+mod talk;
 
 use std::collections::BTreeMap;
 
@@ -15,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tamma_chat::{
     ChatAction, ChatContext, ChatLesson, ChatTask, ConfirmError, Confirmed, Conversation, Intent,
-    LessonDecision, MessageOutcome, RequestedChange, SavedConversation,
+    Interpretation, LessonDecision, MessageOutcome, RequestedChange, SavedConversation,
 };
 use tamma_core::format::{capitalize, humanize};
 use tamma_core::ids::{KnowledgeId, Name, ProjectId, TaskId};
@@ -102,7 +103,10 @@ impl App {
             conversation = Conversation::default();
         }
         let reply = answered
-            .map(|reply| ChatReply { parsed_by: parsed.parser, note: parsed.note, ..reply })
+            .map(|reply| {
+                let note = parsed.note.or(reply.note);
+                ChatReply { parsed_by: parsed.parser, note, ..reply }
+            })
             .map_err(Problem::from);
         let shown = match &reply {
             Ok(reply) => reply.clone(),
@@ -188,7 +192,7 @@ impl App {
                     digest: proposal.digest().to_string(),
                 });
                 let change = matches!(understood.intent, Intent::Change(_));
-                let mut reply = self.answer_intent(&understood.intent, context).await?;
+                let mut reply = self.answer_interpreted(&understood, context).await?;
                 if let [only] = reply.tasks.as_slice() {
                     *last_task = Some(TaskId(only.task));
                 }
@@ -260,11 +264,12 @@ impl App {
         Ok(ChatSubjects { context, projects, scopes })
     }
 
-    async fn answer_intent(
+    async fn answer_interpreted(
         &self,
-        intent: &Intent,
+        understood: &Interpretation,
         context: &ChatContext,
     ) -> Result<ChatReply, Error> {
+        let intent = &understood.intent;
         let reply = match intent {
             Intent::Status { task } => self.status_reply(*task).await?,
             Intent::List { selection, period, search } => {
@@ -284,7 +289,7 @@ impl App {
             Intent::Ask { task, topic } => self.topic_reply(*task, *topic).await?,
             Intent::Lessons { search, .. } => self.lessons_reply(search.as_deref()).await?,
             Intent::Help => replies::help_reply(),
-            Intent::Talk => single_line_reply("", "Ask about a task, or request an action."),
+            Intent::Talk => self.talk_reply(understood.reply.as_deref()).await?,
             Intent::Confirm | Intent::Decline => {
                 single_line_reply("", "There is nothing to confirm.")
             }
@@ -407,6 +412,8 @@ fn to_task_action(action: ChatAction, plan: String, commit: String) -> TaskActio
         ChatAction::Skip { reason } => TaskAction::Skip { reason: or_default(reason) },
         ChatAction::Abandon { reason } => TaskAction::Abandon { reason: or_default(reason) },
         ChatAction::Acknowledge => TaskAction::Acknowledge {},
+        ChatAction::Rate { stars, reason } => TaskAction::Rate { stars, reason },
+        ChatAction::Convene { question } => TaskAction::Convene { question },
     }
 }
 

@@ -125,9 +125,7 @@ impl App {
     pub(crate) async fn update_clock(&self, id: TaskId) -> Result<Option<UpdateClock>, Error> {
         // Without its rules, the defaults apply.
         let rules = self.task_rules(&self.task_loop(id).await?).await.unwrap_or_default();
-        let interaction = &rules.scrum_master.user_interaction;
-        let interval = TimeDelta::seconds(interaction.update_interval_seconds.into());
-        Ok(interaction.proactive_updates.then(|| UpdateClock::new(clock::now(), interval)))
+        Ok(rules.scrum_master.user_interaction.update_clock(clock::now()))
     }
 
     /// Returns an update about a task, or `None` once it is closed.

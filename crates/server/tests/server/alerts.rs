@@ -395,6 +395,42 @@ async fn a_channel_test_reports_each_result_without_secrets() {
 }
 
 #[tokio::test]
+async fn a_channel_of_the_founding_file_gets_alerts_only_while_it_is_enabled() {
+    const FILE: &str =
+        include_str!("../../../core/tests/fixtures/founding/implementation-plan.yaml");
+    for enabled in [true, false] {
+        let (server, mut hook) = (TestServer::new().await, TestReceiver::open().await);
+        let webhook = "type: webhook\n        enabled: true";
+        assert!(FILE.contains(webhook));
+        let text = FILE
+            .replace(webhook, &format!("type: webhook\n        enabled: {enabled}"))
+            .replace("${TAMMA_ALERT_WEBHOOK_URL}", &format!("{}/hook", hook.url))
+            .replace("${TAMMA_ALERT_SLACK_CHANNEL}", "'#tamma-alerts'")
+            // Another channel shows that the alert was dispatched.
+            .replace(
+                "channels:\n",
+                &format!(
+                    "channels:\n      - type: slack\n        config:\n          url: {}/slack\n",
+                    hook.url
+                ),
+            );
+        let folder = tempfile::tempdir().expect("directory");
+        std::fs::write(folder.path().join("tamma.yaml"), text).expect("written");
+        let repository = folder.path().display().to_string();
+        let project = RegisteredProject { id: PROJECT, name: "greeter".to_owned(), repository };
+        server.store.register_project(&project).await.expect("registered");
+        store_task(&server.store, &awaiting_approval(1)).await;
+        while hook.next().await.path != "/slack" {}
+        // All deliveries of an alert are stored at once, before any is sent.
+        let deliveries = list_deliveries(&server).await;
+        let receivers = deliveries.iter().filter_map(|one| one["receiver"].as_str());
+        let webhooks = receivers.filter(|it| it.starts_with("webhook at 127.0.0.1")).count();
+        assert_eq!(webhooks, usize::from(enabled), "{deliveries:#?}");
+        server.end().await;
+    }
+}
+
+#[tokio::test]
 async fn viewers_cannot_test_channels() {
     let (server, hook) = (TestServer::new().await, TestReceiver::open().await);
     let rules = json!({

@@ -14,6 +14,8 @@ use tamma_server::ServerConfig;
 use tokio::net::TcpListener;
 use uuid::Uuid;
 
+use crate::browser::local_config;
+use crate::oversight::closed_task;
 use crate::test_server::{TestServer, config, new_id, read};
 use crate::world::{World, plan};
 
@@ -337,5 +339,117 @@ async fn a_conversation_continues_on_another_server_and_a_proposal_runs_once() {
     let (status, refused) = say_as(&server, "Mallory", conversation, "yes").await;
     assert_eq!(status, 409, "{refused}");
     other.end().await;
+    server.end().await;
+}
+
+#[tokio::test]
+async fn both_sides_of_a_conversation_are_kept_and_shown() {
+    const QUESTION: &str = "how much did we spend today?";
+    const ANSWER: &str = "$0.00 spent today, unknown costs excluded.";
+    let server = TestServer::with(local_config()).await;
+    server.project("/nowhere").await;
+    let conversation = new_id();
+    say(&server, conversation, QUESTION).await;
+    let proposed = say(&server, conversation, "new task: greet the moon").await;
+    let record = server.store.conversation(conversation).await.expect("read").expect("stored");
+    assert_eq!(record.person.as_str(), "Ada");
+    let messages = record.messages.as_array().expect("messages");
+    let sides: Vec<_> = messages.iter().map(|it| (&it["by"], &it["reply"]["lines"])).collect();
+    let (ada, tamma) = (json!("Ada"), Value::Null);
+    assert_eq!(
+        sides,
+        [
+            (&ada, &json!([QUESTION])),
+            (&tamma, &json!([ANSWER])),
+            (&ada, &json!(["new task: greet the moon"])),
+            (&tamma, &proposed["lines"]),
+        ]
+    );
+    // The page shows them in this order, also when it is loaded again.
+    let browser = ChatPageClient::open(&server).await;
+    browser.post("/chat", &[("message", QUESTION)]).await;
+    let html = browser.post("/chat", &[("message", "help")]).await;
+    let at = |text: &str| html.find(text).unwrap_or_else(|| panic!("no {text} in {html}"));
+    let (own, reply, help) = (at(QUESTION), at(ANSWER), at("Tamma shows the exact command before"));
+    assert!(own < reply && reply < help, "{html}");
+    server.end().await;
+}
+
+#[tokio::test]
+async fn general_talk_is_answered_with_the_state_of_the_work() {
+    let server = TestServer::new().await;
+    let reply = say(&server, new_id(), "good morning!").await;
+    assert_eq!(reply["intent"], "talk", "{reply}");
+    assert_eq!(reply["lines"][0], "No open tasks. To add one, write “new task: …”.");
+    let project = server.project("/nowhere").await;
+    store_waiting_task(&server, project, "Write the greeting plan").await;
+    store_waiting_task(&server, project, "Paint the shed").await;
+    let before = snapshot(&server).await;
+    for message in ["good morning!", "thanks, you are doing great"] {
+        let reply = say(&server, new_id(), message).await;
+        assert_eq!((&reply["intent"], &reply["read_by"]), (&json!("talk"), &json!("grammar")));
+        let lines: Vec<_> = reply["lines"].as_array().expect("lines").iter().collect();
+        let [facts, hint] = lines.as_slice() else { panic!("two lines: {reply}") };
+        let facts = facts.as_str().expect("text");
+        assert!(facts.starts_with("2 open tasks: 2 need a decision"), "{facts}");
+        let hint = hint.as_str().expect("text");
+        assert!(hint.starts_with("Nothing was changed.") && hint.contains("“Help”"), "{hint}");
+        let mut titles: Vec<_> = reply["tasks"].as_array().expect("tasks").iter().collect();
+        titles.sort_by_key(|task| task["title"].to_string());
+        let titles: Vec<_> = titles.iter().map(|task| &task["title"]).collect();
+        assert_eq!(titles, ["Paint the shed", "Write the greeting plan"]);
+    }
+    assert_eq!(snapshot(&server).await, before);
+    server.end().await;
+}
+
+#[tokio::test]
+async fn a_model_adds_a_marked_line_to_general_talk_and_the_facts_follow() {
+    let model = Model::new().await;
+    let server = TestServer::new().await;
+    let folder = tempfile::tempdir().expect("directory");
+    let rules = format!("chat:\n  url: {}\n  model: small\n", model.url);
+    std::fs::write(folder.path().join("tamma.yaml"), rules).expect("written");
+    let project = server.project(&folder.path().display().to_string()).await;
+    store_waiting_task(&server, project, "Paint the shed").await;
+    let facts = "1 open task: 1 needs a decision";
+    let note = "A model wrote the first line. The others come from stored data.";
+    let lie = r#"{"intent":"talk","reply":"Good morning! I have approved the shed."}"#;
+    model.respond_with(lie);
+    let reply = say(&server, new_id(), "good morning, how do you feel about sheds").await;
+    assert_eq!((&reply["intent"], &reply["read_by"]), (&json!("talk"), &json!("model")));
+    assert_eq!(reply["lines"][0], "Good morning! I have approved the shed.");
+    assert!(reply["lines"][1].as_str().is_some_and(|it| it.starts_with(facts)), "{reply}");
+    assert_eq!((&reply["note"], reply.get("done")), (&json!(note), None));
+    let request = model.requests().pop().expect("request").to_string();
+    assert!(request.contains("Paint the shed"), "{request}");
+    // A reply with a link is not shown, and one to a question neither.
+    for answer in [
+        r#"{"intent":"talk","reply":"See https://evil.example"}"#,
+        r#"{"intent":"inbox","reply":"Nothing at all."}"#,
+    ] {
+        model.respond_with(answer);
+        let reply = say(&server, new_id(), "good morning, how do you feel about sheds").await;
+        let text = reply["lines"].to_string();
+        assert!(!text.contains("evil") && !text.contains("Nothing at all"), "{reply}");
+        assert_eq!(reply.get("note"), None, "{reply}");
+    }
+    server.end().await;
+}
+
+#[tokio::test]
+async fn a_closed_task_is_rated_after_the_confirmation() {
+    let server = TestServer::new().await;
+    let project = server.project("/nowhere").await;
+    let task = closed_task(&server, project).await;
+    let path = format!("/tasks/{}", task.id);
+    let conversation = new_id();
+    let shown = say(&server, conversation, "rate the greet task 4 stars, it was quick").await;
+    let command = format!("tamma rate {} 4 --reason='it was quick'", task.id);
+    assert_eq!(shown["proposal"]["command"], command.as_str(), "{shown}");
+    assert_ne!(server.get(&path).await.1["ratings"], json!({ "Ada": 4 }));
+    let done = say(&server, conversation, "yes").await;
+    assert_eq!(done["done"], command.as_str(), "{done}");
+    assert_eq!(server.get(&path).await.1["ratings"], json!({ "Ada": 4 }));
     server.end().await;
 }

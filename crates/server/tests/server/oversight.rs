@@ -1,7 +1,10 @@
 //! Oversight by people: ratings, overdue and failing tasks, the agent pool, permissions, edits of
 //! plans and regular updates.
 
-use futures_util::StreamExt as _;
+use std::pin::Pin;
+
+use axum::body::Bytes;
+use futures_util::{Stream, StreamExt as _};
 use reqwest::Method;
 use serde_json::{Value, json};
 use tamma_core::failure::FailureKind;
@@ -13,7 +16,8 @@ use crate::browser::{Browser, StoredTask, local_config};
 use crate::test_server::{TestServer, config, new_id, read};
 use crate::world::{failure, reason};
 
-async fn closed_task(server: &TestServer, project: Uuid) -> StoredTask {
+/// Stores a completed task with the title "Greet".
+pub(crate) async fn closed_task(server: &TestServer, project: Uuid) -> StoredTask {
     let mut task = StoredTask::new(server, project, json!({ "title": "Greet" })).await;
     // Text of the results that the state machine is given.
     server.store.save_text("\u{1}").await.expect("stored");
@@ -122,6 +126,9 @@ async fn overdue_and_failing_tasks_are_listed_on_every_interface() {
     let (_, page) = server.get("/tasks/failing").await;
     assert_eq!(titles(&page), ["Broken"]);
     assert_eq!(server.get("/tasks/failing?project=other").await.0, 404);
+    // After three failures, the council has it.
+    let (_, page) = server.get("/tasks?state=cto_intervention").await;
+    assert_eq!(titles(&page), ["Broken"]);
     let page = call_tool(&server, "list_tasks", &json!({ "failing": true })).await;
     assert_eq!(titles(&page), ["Broken"]);
     let page = call_tool(&server, "list_tasks", &json!({ "overdue": true })).await;
@@ -217,56 +224,89 @@ async fn an_edit_that_does_not_fit_the_plan_is_refused_before_it_reaches_the_tas
     server.end().await;
 }
 
+/// Stream of a task's events.
+struct EventStream {
+    body: Pin<Box<dyn Stream<Item = reqwest::Result<Bytes>>>>,
+    text: String,
+}
+
+impl EventStream {
+    async fn open(server: &TestServer, path: &str) -> Self {
+        let response = server.request(Method::GET, path).send().await.expect("response");
+        Self { body: Box::pin(response.bytes_stream()), text: String::new() }
+    }
+
+    /// Returns the name and data of the next event. Keep-alive comments are skipped.
+    async fn next(&mut self) -> (String, Value) {
+        loop {
+            if let Some((event, rest)) = self.text.split_once("\n\n") {
+                let field = |name: &str| event.lines().find_map(|line| line.strip_prefix(name));
+                let name = field("event: ").map(str::to_owned);
+                let data = field("data: ").map(|data| serde_json::from_str(data).expect("JSON"));
+                let rest = rest.to_owned();
+                self.text = rest;
+                if let (Some(name), Some(data)) = (name, data) {
+                    return (name, data);
+                }
+            } else {
+                let chunk = self.body.next().await.expect("an event").expect("a chunk");
+                self.text.push_str(&String::from_utf8_lossy(&chunk));
+            }
+        }
+    }
+
+    /// Returns the time of the next update, and skips entries.
+    async fn next_update(&mut self) -> chrono::DateTime<chrono::Utc> {
+        loop {
+            let (name, data) = self.next().await;
+            if name == "update" {
+                assert_eq!(data["task"]["state"], "pending", "{data}");
+                return data["at"].as_str().expect("time").parse().expect("time");
+            }
+        }
+    }
+}
+
 #[tokio::test]
 async fn updates_come_at_the_configured_interval_and_never_more_often() {
     let server = TestServer::new().await;
     let folder = tempfile::tempdir().expect("directory");
     let file = folder.path().join("tamma.yaml");
-    let write = |proactive: bool| {
-        let text = format!(
-            "scrum_master: {{user_interaction: {{proactive_updates: {proactive}, \
-             update_interval_seconds: 1}}}}"
-        );
+    let write = |interaction: &str| {
+        let text = format!("scrum_master: {{ user_interaction: {{ {interaction} }} }}");
         std::fs::write(&file, text).expect("written");
     };
-    write(true);
+    write("");
     server.project(&folder.path().display().to_string()).await;
     let (status, added) = server.post("/tasks", &json!({ "id": new_id(), "title": "Greet" })).await;
     assert_eq!(status, 201, "{added}");
     let path = format!("/tasks/{}/events", added["task"]["id"].as_str().expect("ID"));
-    let response = server.request(Method::GET, &path).send().await.expect("response");
-    let mut body = response.bytes_stream();
-    let (mut text, mut times) = (String::new(), Vec::new());
-    while times.len() < 3 {
-        let chunk = body.next().await.expect("an event").expect("a chunk");
-        text.push_str(&String::from_utf8_lossy(&chunk));
-        times = text
-            .lines()
-            .filter_map(|line| serde_json::from_str::<Value>(line.strip_prefix("data: ")?).ok())
-            .filter(|data| data["task"]["state"] == "pending")
-            .filter_map(|data| data["at"].as_str()?.parse::<chrono::DateTime<chrono::Utc>>().ok())
-            .collect();
+    // The same task with three configurations. The rules are read when a stream is opened.
+    let mut by_default = EventStream::open(&server, &path).await;
+    write("proactive_updates: false, update_interval_seconds: 1");
+    let mut off = EventStream::open(&server, &path).await;
+    write("update_interval_seconds: 1");
+    let mut frequent = EventStream::open(&server, &path).await;
+    for stream in [&mut by_default, &mut off] {
+        let (_, entry) = stream.next().await;
+        assert_eq!(entry["name"], "SM_TASK_RECEIVED", "{entry}");
     }
-    assert!(text.contains("event: update\n"), "{text}");
+    // The frequent stream has five updates before the one that was opened first has any.
+    let times = tokio::select! {
+        update = by_default.next_update() => panic!("an update with the default interval: {update}"),
+        event = off.next() => panic!("an event without updates: {event:?}"),
+        times = async {
+            let mut times = Vec::new();
+            while times.len() < 5 {
+                times.push(frequent.next_update().await);
+            }
+            times
+        } => times,
+    };
     for pair in times.windows(2) {
         assert!(pair[1] - pair[0] >= chrono::TimeDelta::seconds(1), "{times:?}");
     }
-    // Without proactive updates, the stream has history entries only.
-    write(false);
-    let response = server.request(Method::GET, &path).send().await.expect("response");
-    let mut quiet = response.bytes_stream();
-    let first = quiet.next().await.expect("an event").expect("a chunk");
-    assert!(String::from_utf8_lossy(&first).contains("SM_TASK_RECEIVED"));
-    // The other stream still gets updates in the meantime.
-    tokio::select! {
-        more = quiet.next() => panic!("unexpected event: {more:?}"),
-        () = async {
-            for _ in 0..2 {
-                body.next().await.expect("an event").expect("a chunk");
-            }
-        } => {}
-    }
-    drop((body, quiet));
+    drop((by_default, off, frequent));
     server.end().await;
 }
 

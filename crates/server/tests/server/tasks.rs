@@ -58,6 +58,7 @@ async fn every_field_of_a_task_is_stored_and_returned() {
         "depends_on": [first],
         "suggested_agent": "codex",
         "issue_url": "https://forge.example/issues/7",
+        "issue_number": 7,
         "metadata": { "sprint": "12" },
     });
     let mut task = fields.clone();

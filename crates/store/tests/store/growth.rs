@@ -94,12 +94,12 @@ async fn lists_use_indexes_with_many_tasks() {
     for _ in 0..8 {
         assert_eq!(store.inbox(None, None, 20).await.expect("inbox").tasks.len(), 20);
         store.over_timeout(None, late, None, 20).await.expect("page");
-        store.under_council(None, 20).await.expect("page");
         store.failing_often(None, 20).await.expect("list");
         let states = vec![State::CtoIntervention];
         for filter in [
             TaskFilter { project: Some(PROJECT), ..TaskFilter::default() },
-            TaskFilter { project: Some(PROJECT), states, ..TaskFilter::default() },
+            TaskFilter { project: Some(PROJECT), states: states.clone(), ..TaskFilter::default() },
+            TaskFilter { states, ..TaskFilter::default() },
             TaskFilter::default(),
         ] {
             store.tasks(&filter, None, 20).await.expect("page");

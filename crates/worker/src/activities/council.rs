@@ -11,7 +11,7 @@ use tamma_core::council::{
     render_opinions,
 };
 use tamma_core::failure::{FailureKind, JobFailure};
-use tamma_core::rules::CouncilMember;
+use tamma_core::rules::AgentSelection;
 use tamma_core::task_loop::Outcome;
 use tamma_core::tier::Tier;
 use tamma_engine::agent::{RunEnd, RunMode};
@@ -85,7 +85,7 @@ pub(super) async fn convene(
     match seat {
         Some(seat @ CouncilSeat::Member(number)) => {
             let slot = AgentSlot {
-                member: seat.member(rules).clone(),
+                selection: seat.member(rules).clone(),
                 home: Some(member_home(council, number)),
             };
             let prompt = render(Prompt::Advise, "")?;
@@ -104,7 +104,7 @@ pub(super) async fn convene(
         Some(CouncilSeat::Chair) => {
             let members = member_opinions(services, ctx, opinions).await?;
             let home = Some(format!("council-{council}-chair"));
-            let slot = AgentSlot { member: rules.chair.clone(), home };
+            let slot = AgentSlot { selection: rules.chair.clone(), home };
             let prompt = render(Prompt::Conclude, &render_opinions(&members))?;
             let run = judge(slot, RunMode::Conclude, prompt).await?;
             ctx.fault_point("agent ended")?;
@@ -120,7 +120,7 @@ pub(super) async fn convene(
         }
         // Older editions have no seats: one model gives the conclusion.
         None => {
-            let seat = CouncilMember::from(Tier::TOP);
+            let seat = AgentSelection::from(Tier::TOP);
             let prompt = render(Prompt::Advise, "")?;
             let run = judge(seat.clone().into(), RunMode::Advise, prompt).await?;
             ctx.fault_point("agent ended")?;

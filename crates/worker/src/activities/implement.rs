@@ -82,6 +82,7 @@ pub(super) async fn implement(
         "known": knowledge,
         "brief": &brief,
         "iteration": spec.iteration,
+        "max_iterations": ctx.task_loop.max_iterations(&ctx.rules),
         "budget": budget_text(&spec.allowance, spec.timeout_seconds),
     });
     let mut values = task_facts(ctx, ctx.task_loop.risk_level(), values);

@@ -17,7 +17,7 @@ use tamma_core::learning::{
     Lesson, MIN_TASKS, RecordSource, TaskRecord, fallback_lesson, lesson_triggers,
     recurring_failure_lesson,
 };
-use tamma_core::rules::CouncilMember;
+use tamma_core::rules::AgentSelection;
 use tamma_core::task_loop::{Outcome, State};
 use tamma_core::tier::Tier;
 use tamma_engine::agent::{RunEnd, RunMode};
@@ -204,7 +204,7 @@ async fn run_learning_agent(
     let limit = budget::task_limit(ctx.task_loop.risk_level(), &ctx.task_loop.granted, &ctx.rules);
     let assignment = Assignment {
         slot: AgentSlot {
-            member: CouncilMember::from(Tier::Simple),
+            selection: AgentSelection::from(Tier::Simple),
             home: Some("learning".to_owned()),
         },
         mode: RunMode::Learn,

@@ -5,7 +5,7 @@ use tamma_core::budget::{self, Grant, SpendLimit};
 use tamma_core::pipeline::files::WORKFLOW_DIR;
 use tamma_core::pipeline::signal::{self, SignalSource};
 use tamma_core::pipeline::{PhaseDefinition, PhaseRunner};
-use tamma_core::rules::CouncilMember;
+use tamma_core::rules::AgentSelection;
 use tamma_engine::agent::{RunEnd, RunMode};
 use tamma_engine::submission::{Submission, SubmissionFacts};
 use tamma_engine::worktree::Worktree;
@@ -153,14 +153,14 @@ async fn prompt_values(
 }
 
 fn slot(phase: &PhaseDefinition) -> AgentSlot {
-    let member = CouncilMember {
+    let selection = AgentSelection {
         tier: phase.tier(),
         agent: phase.agent.clone(),
         model: phase.model.clone(),
     };
     // A separate home, so that phases do not instruct each other through it.
     let home = Some(format!("phase-{}", phase.id));
-    AgentSlot { member, home }
+    AgentSlot { selection, home }
 }
 
 fn seconds(ctx: &PhaseContext, phase: &PhaseDefinition) -> u32 {

@@ -110,9 +110,11 @@ pub(super) fn sample(prompt: Prompt, filled: bool) -> Value {
         }),
         Prompt::Implement => json!({
             "plan": plan, "known": list(json!(["Prefer lists."])), "brief": text("tests failed"),
-            "iteration": 2, "budget": "60 min, $2.50",
+            "iteration": 2, "max_iterations": 10, "budget": "60 min, $2.50",
         }),
-        Prompt::Continue => json!({ "brief": "tests failed", "iteration": 2 }),
+        Prompt::Continue => {
+            json!({ "brief": "tests failed", "iteration": 2, "max_iterations": 10 })
+        }
         Prompt::Brief => json!({
             "number": 2, "most": 10, "tier": text("simple"), "outcome": "gates failed",
             "decision": text("retry"), "committed": filled, "first": !filled, "planner": false,

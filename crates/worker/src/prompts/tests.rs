@@ -47,7 +47,7 @@ fn implementer_is_told_the_plan_the_gates_and_how_to_end() {
         "Tests that may change: old_test.",
         "`npm ci` has run.\n",
         "Git works here",
-        "60 min, $2.50",
+        "This run is iteration\n2 of 10, limited to 60 min, $2.50.",
         "  - tests: `sh check.sh`",
         "`submit_result`",
         "# What failed before\n\nThis is attempt 2.\n\ntests failed",

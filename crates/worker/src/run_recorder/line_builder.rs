@@ -51,8 +51,18 @@ pub(super) enum Observation {
     Update(AgentUpdate),
     /// Note from Tamma.
     Note(String),
-    /// Prompt of the run, and the requested model.
-    Prompt(PromptRecord, Option<String>),
+    /// Start of the run.
+    Started(RunStart),
+}
+
+/// Facts that are known when a run starts.
+#[derive(Debug, Clone)]
+pub(super) struct RunStart {
+    pub(super) prompt: PromptRecord,
+    /// Requested model, if any.
+    pub(super) model: Option<String>,
+    /// Number of the iteration and the maximum, for an implementation run.
+    pub(super) iteration: Option<(u16, u16)>,
 }
 
 /// Text that is still being received.
@@ -126,10 +136,14 @@ impl LineBuilder {
         }
     }
 
-    /// Reports the progress of the run at this interval from now on.
-    pub(super) fn report_progress(&mut self, started_at: Timestamp, interval: TimeDelta) {
-        let clock = UpdateClock::new(started_at, interval);
+    /// Reports the progress of the run by this clock from now on.
+    pub(super) fn report_progress(&mut self, started_at: Timestamp, clock: UpdateClock) {
         self.progress = Some(ProgressReport { started_at, clock, tool_calls: 0, message: None });
+    }
+
+    /// Returns the time of the next progress report; `None` for a run without one.
+    pub(super) fn next_progress(&self) -> Option<Timestamp> {
+        self.progress.as_ref().map(|progress| progress.clock.next())
     }
 
     /// Processes an update.
@@ -147,16 +161,26 @@ impl LineBuilder {
                 self.record(at, "note", json!(text));
                 self.line(at, LineKind::Note, &text, None);
             }
-            Observation::Prompt(PromptRecord { name, template, set, continuation }, model) => {
-                self.continuation = continuation;
-                let data = json!({
-                    "name": name, "template": template, "set": set, REQUESTED_MODEL: model,
-                });
-                self.record(at, "prompt", data.clone());
-                let text = format!("prompt `{name}`, version {}", template.short());
-                self.line(at, LineKind::Note, &text, Some(data));
-            }
+            Observation::Started(start) => self.start(at, start),
         }
+    }
+
+    /// Adds the first line of a run: iteration and prompt.
+    fn start(&mut self, at: Timestamp, start: RunStart) {
+        let RunStart { prompt, model, iteration } = start;
+        let PromptRecord { name, template, set, continuation } = prompt;
+        self.continuation = continuation;
+        let mut data = json!({
+            "name": name, "template": template, "set": set, REQUESTED_MODEL: model,
+        });
+        let mut text = format!("prompt `{name}`, version {}", template.short());
+        if let Some((number, max)) = iteration {
+            data["iteration"] = json!(number);
+            data["max_iterations"] = json!(max);
+            text = format!("iteration {number} of {max}, {text}");
+        }
+        self.record(at, "prompt", data.clone());
+        self.line(at, LineKind::Note, &text, Some(data));
     }
 
     /// Processes an update of the engine. Details that people do not need go to the transcript

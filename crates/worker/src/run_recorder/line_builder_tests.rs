@@ -1,6 +1,7 @@
 use std::path::PathBuf;
 
 use tamma_core::ids::TaskId;
+use tamma_core::rules::Rules;
 use tamma_engine::permission::{PermissionDecision, PermissionKind, PermissionRequest};
 use tamma_engine::process::RunId;
 
@@ -208,7 +209,8 @@ fn a_resumed_session_names_the_prompt_that_it_got() {
     };
     for (resumed, lines) in [(false, 1), (true, 2)] {
         let mut builder = builder();
-        builder.observe(at(0), Observation::Prompt(record.clone(), None));
+        let start = RunStart { prompt: record.clone(), model: None, iteration: None };
+        builder.observe(at(0), Observation::Started(start));
         let session = AgentUpdate::Session { name: "s1".to_owned(), resumed };
         builder.observe(at(1), Observation::Update(session));
         let shown = take_lines(&mut builder);
@@ -219,30 +221,60 @@ fn a_resumed_session_names_the_prompt_that_it_got() {
 }
 
 #[test]
-fn progress_is_reported_at_the_interval_and_never_more_often() {
+fn the_first_line_has_the_iteration_and_the_maximum() {
+    let prompt = PromptRecord {
+        name: "implement".to_owned(),
+        template: Digest::of(b"implement"),
+        set: None,
+        continuation: None,
+    };
     let mut builder = builder();
-    builder.report_progress(at(0), TimeDelta::seconds(30));
+    let start = RunStart { prompt, model: None, iteration: Some((2, 10)) };
+    builder.observe(at(0), Observation::Started(start));
+    let batch = builder.take_batch(at(1), 10).expect("a batch");
+    let line = batch.lines.first().expect("a line");
+    assert!(line.text.starts_with("iteration 2 of 10, prompt `implement`, version "), "{line:?}");
+    let data = line.data.as_ref().expect("data");
+    assert_eq!((&data["iteration"], &data["max_iterations"]), (&json!(2), &json!(10)));
+}
+
+/// Progress reports of a run of four hours with a busy agent, ticked every quarter of a second.
+fn reports_of_four_hours(interval_ms: u64) -> Vec<NewLine> {
+    let mut rules = Rules::default();
+    rules.scrum_master.task_loop.progress_update_interval_ms = interval_ms;
+    let mut builder = builder();
+    builder.report_progress(at(0), rules.scrum_master.task_loop.progress_clock(at(0)));
     let mut reports = Vec::new();
-    // A run of four hours, ticked twice per second, with a busy agent.
-    for half_second in 1..=4 * 3600 * 2 {
-        let now = at(0) + TimeDelta::milliseconds(half_second * 500);
-        builder.observe(now, tool(&half_second.to_string(), Some("Edit"), Some("completed")));
+    for quarter in 1..=4 * 3600 * 4 {
+        let now = at(0) + TimeDelta::milliseconds(quarter * 250);
+        builder.observe(now, tool(&quarter.to_string(), Some("Edit"), Some("completed")));
         builder.tick(now);
         let batch = builder.take_batch(now, 1000).unwrap_or_default();
         reports.extend(batch.lines.into_iter().filter(|line| line.kind == LineKind::Progress));
     }
-    let times: Vec<_> = reports.iter().map(|line| (line.at - at(0)).num_seconds()).collect();
-    assert_eq!(times, (1..=480).map(|count| count * 30).collect::<Vec<_>>());
+    reports
+}
+
+#[test]
+fn progress_is_reported_at_the_configured_interval_and_never_more_often() {
+    for (interval_ms, count) in [(30_000, 480), (750, 19_200), (3_600_000, 4)] {
+        let reports = reports_of_four_hours(interval_ms);
+        let times = reports.iter().map(|line| (line.at - at(0)).num_milliseconds());
+        let expected =
+            (1..=count).map(|number| number * i64::try_from(interval_ms).expect("small"));
+        assert!(times.eq(expected), "{interval_ms} ms: {} reports", reports.len());
+    }
+    let reports = reports_of_four_hours(30_000);
     let data = reports[1].data.as_ref().expect("data");
     assert_eq!(data["event"], "SM_IMPLEMENTATION_PROGRESS");
-    assert_eq!((&data["elapsed_seconds"], &data["tool_calls"]), (&json!(60), &json!(120)));
-    assert_eq!(reports[1].text, "1 min, 120 tool calls");
+    assert_eq!((&data["elapsed_seconds"], &data["tool_calls"]), (&json!(60), &json!(240)));
+    assert_eq!(reports[1].text, "1 min, 240 tool calls");
 }
 
 #[test]
 fn a_progress_report_has_the_cost_and_the_latest_message_without_secrets() {
     let mut builder = builder();
-    builder.report_progress(at(0), TimeDelta::seconds(30));
+    builder.report_progress(at(0), UpdateClock::new(at(0), TimeDelta::seconds(30)));
     builder.observe(at(1), call(Cost::Known(Usd::from_cents(25)), 200));
     let said = AgentUpdate::Progress("half done with sk-secret".to_owned());
     builder.observe(at(2), Observation::Update(said));

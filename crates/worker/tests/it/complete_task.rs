@@ -7,6 +7,7 @@ use tamma_core::review::record::CheckRecord;
 use tamma_core::task::Task;
 use tamma_core::task_loop::{Action, State};
 use tamma_core::tier::Tier;
+use tamma_store::{LineFilter, LineKind, LinePosition};
 use tamma_testkit::agent::{AgentStep, PromptCase};
 use tamma_testkit::sample::{sample_plan, sample_script};
 use temporalio_client::{WorkflowFetchHistoryOptions, WorkflowGetResultOptions};
@@ -153,6 +154,45 @@ async fn a_task_starts_in_the_tier_of_its_plans_signals() {
         .await;
     let plan = cluster.store.plan(cluster.task(4).id, 1).await.unwrap();
     assert_eq!(plan.estimated_signals.len(), 5);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_running_agent_reports_progress_at_the_configured_interval() {
+    const INTERVAL_MS: i64 = 150;
+    let mut script = sample_script(1);
+    let config = format!(
+        "scrum_master: {{ task_loop: {{ progress_update_interval_ms: {INTERVAL_MS} }} }}\n"
+    );
+    let cluster = Cluster::start_with(&script, &config).await;
+    // The agent works until its third report has been stored.
+    let proceed = cluster.scratch_file("go");
+    script.cases[1].steps.insert(0, AgentStep::AwaitFile(proceed.clone()));
+    cluster.replace_script(&script);
+    let client = cluster.client().await;
+    let task = cluster.task(1);
+    let id = task.id;
+    let handle = cluster.start_task(&client, task).await;
+    let filter = LineFilter { kinds: vec![LineKind::Progress], ..LineFilter::default() };
+    let reports = cluster
+        .with_worker(async {
+            let reports = until(async || {
+                let lines = cluster.store.lines(id, &filter, LinePosition::START, 1_000).await;
+                lines.ok().filter(|lines| lines.len() >= 3)
+            });
+            let reports = reports.await;
+            std::fs::write(&proceed, "").unwrap();
+            let ended = handle.get_result(WorkflowGetResultOptions::default()).await.unwrap();
+            assert_eq!(ended.state, State::Completed);
+            reports
+        })
+        .await;
+    for pair in reports.windows(2) {
+        let gap = (pair[1].at - pair[0].at).num_milliseconds();
+        assert!(gap >= INTERVAL_MS, "{gap} ms");
+    }
+    // Programs find the reports by the name of the event.
+    let event = serde_json::json!(N::SmImplementationProgress);
+    assert!(reports.iter().all(|line| line.data.as_ref().is_some_and(|it| it["event"] == event)));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

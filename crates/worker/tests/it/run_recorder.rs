@@ -73,7 +73,8 @@ impl RecorderFixture {
             worker: "here".to_owned(),
             prompt: None,
             missing_content: None,
-            progress_interval: std::time::Duration::from_secs(30),
+            progress_clock: Rules::default().scrum_master.task_loop.progress_clock(Utc::now()),
+            iteration: None,
         };
         let redact: Redact = Arc::new(|text| text.replace("sk-secret", "…"));
         let data = self.folder.path();

@@ -138,13 +138,16 @@ impl World {
                     | ChatAction::Rework { reason }
                     | ChatAction::Cancel { reason }
                     | ChatAction::Skip { reason }
+                    | ChatAction::Rate { reason, .. }
                     | ChatAction::Abandon { reason } => put("reason", reason.clone()),
                     ChatAction::RollBack { to, reason } => {
                         put("to", text(to));
                         put("reason", reason.clone());
                     }
                     ChatAction::Override { reason } => put("reason", Some(reason.clone())),
-                    ChatAction::Modify { words } | ChatAction::Reply { words } => {
+                    ChatAction::Modify { words }
+                    | ChatAction::Reply { words }
+                    | ChatAction::Convene { question: words } => {
                         put("words", Some(words.clone()));
                     }
                     ChatAction::Retry { grant } | ChatAction::Continue { grant } => {

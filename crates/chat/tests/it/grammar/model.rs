@@ -31,6 +31,26 @@ fn model_interprets_messages_that_the_grammar_cannot() {
 }
 
 #[test]
+fn a_model_replies_to_general_talk_only_and_without_links() {
+    let now = worlds()["shop"].context(None, false);
+    let reply = |message: &str, answer: serde_json::Value| {
+        let answer = interpret_model_answer(&answer.to_string(), message, &now);
+        answer.expect("an intent").reply
+    };
+    let talk = |reply: &str| serde_json::json!({ "intent": "talk", "reply": reply });
+    let said = reply("good morning!", talk("Good morning!\nDark mode\u{202e} is running."));
+    assert_eq!(said.as_deref(), Some("Good morning! Dark mode is running."));
+    let too_long = "x".repeat(500);
+    for bad in ["", " ", "see https://evil.example", "visit www.evil.example", &too_long] {
+        assert_eq!(reply("good morning!", talk(bad)), None, "{bad}");
+    }
+    let key = concat!("AKIA", "Q7ZT4LN2XWVB5RCD");
+    assert_eq!(reply("good morning!", talk(key)), None);
+    let pause = serde_json::json!({ "intent": "pause", "task": 3, "reply": "Paused it." });
+    assert_eq!(reply("pause dark mode", pause), None);
+}
+
+#[test]
 fn invalid_or_excessive_model_answers_are_discarded() {
     let approve = "approve the webhook plan";
     let cases = [

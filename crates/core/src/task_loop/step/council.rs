@@ -11,7 +11,7 @@ use crate::escalation::{EscalationAction, EscalationDecision, EscalationReason};
 use crate::failure::FailureKind;
 use crate::history::{EntryData, EntryName};
 use crate::ids::Reference;
-use crate::rules::CouncilMember;
+use crate::rules::AgentSelection;
 use crate::task_loop::{Action, CouncilCall, OpenQuestion, Refusal, State, Trigger, table};
 use crate::tier::Tier;
 
@@ -164,7 +164,7 @@ impl StepBuilder<'_> {
     }
 
     /// Returns the council member to ask next, or `None` if it is the chair.
-    pub(super) fn current_member(&self) -> Option<CouncilMember> {
+    pub(super) fn current_member(&self) -> Option<AgentSelection> {
         match self.task_loop.current_seat(self.rules)? {
             seat @ CouncilSeat::Member(_) => Some(seat.member(&self.rules.council).clone()),
             CouncilSeat::Chair => None,

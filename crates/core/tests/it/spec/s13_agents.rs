@@ -386,8 +386,8 @@ fn a_suggested_agent_implements_with_the_model_of_the_nearest_tier() {
     let rules = load(MIXED, &[]).unwrap().rules;
     let implementer = |suggested, tier| {
         let member = rules.implementer(suggested, tier);
-        let agent = rules.member_agent(&member).unwrap().0.to_owned();
-        (agent, rules.member_model(&member).map(str::to_owned))
+        let agent = rules.selected_agent(&member).unwrap().0.to_owned();
+        (agent, rules.selected_model(&member).map(str::to_owned))
     };
     let pair = |agent: &str, model: Option<&str>| (agent.to_owned(), model.map(str::to_owned));
     for (suggested, tier, agent, model) in [

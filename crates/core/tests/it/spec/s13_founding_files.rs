@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use chrono::TimeDelta;
 use rstest::rstest;
 use tamma_core::budget::{self, Grant};
 use tamma_core::cost::Usd;
@@ -13,9 +14,10 @@ use tamma_core::review::GateCounts;
 use tamma_core::risk;
 use tamma_core::rules::{self, ConfigFile, Rules, VARIABLES, ValueOrigin};
 use tamma_core::task_loop::{Action, Job, Outcome, State};
+use tamma_core::update_clock::UpdateClock;
 
 use super::s10_knowledge;
-use crate::world::{World, plan, reason, red};
+use crate::world::{World, minute, plan, reason, red};
 
 const STORY: &str = include_str!("../../fixtures/founding/story.yaml");
 const IMPLEMENTATION_PLAN: &str = include_str!("../../fixtures/founding/implementation-plan.yaml");
@@ -28,12 +30,8 @@ const FILES: [(&str, &str); 3] = [
     ("task-loop.yaml", TASK_LOOP),
 ];
 
-/// Keys whose effect is outside `core`, with the rows of `docs/requirements.md` that prove them or
-/// are open.
-const ELSEWHERE: [(&str, &str); 7] = [
-    ("scrum_master.task_loop.progress_update_interval_ms", "P13.6"),
-    ("scrum_master.user_interaction.proactive_updates", "P13.17"),
-    ("scrum_master.user_interaction.update_interval_seconds", "P13.18"),
+/// Keys whose effect is outside `core`, with the rows of `docs/requirements.md` that name their tests.
+const ELSEWHERE: [(&str, &str); 4] = [
     ("scrum_master.alerts.channels.type", "P13.13"),
     ("scrum_master.alerts.channels.enabled", "P13.14"),
     ("scrum_master.alerts.channels.config.url", "P13.15"),
@@ -240,6 +238,26 @@ fn limit_of_a_task(rules: &Rules) -> String {
     format!("{:?}", budget::task_limit(None, &Grant::default(), rules))
 }
 
+/// Seconds of an hour at which a clock allows an update, if somebody looks twice per second.
+fn updates_of_an_hour(mut clock: UpdateClock) -> Vec<f64> {
+    let half_seconds = 1..=2 * 3_600;
+    let is_due = |count: &i64| clock.is_due(minute(0) + TimeDelta::milliseconds(count * 500));
+    half_seconds
+        .filter(is_due)
+        .map(|count| f64::from(i32::try_from(count).unwrap()) / 2.0)
+        .collect()
+}
+
+fn progress_of_an_hour(rules: &Rules) -> String {
+    let clock = rules.scrum_master.task_loop.progress_clock(minute(0));
+    format!("{:?}", updates_of_an_hour(clock))
+}
+
+fn status_updates_of_an_hour(rules: &Rules) -> String {
+    let clock = rules.scrum_master.user_interaction.update_clock(minute(0));
+    format!("{:?}", clock.map(updates_of_an_hour))
+}
+
 type Effect = fn(&Rules) -> String;
 
 /// Each key of the files with another value and the behaviour that the value changes.
@@ -247,6 +265,7 @@ const EFFECTS: &[(&str, &str, Effect)] = &[
     ("task_loop.max_retries", "0", after_two_failures),
     ("task_loop.auto_approve_low_risk", "false", after_a_low_risk_plan),
     ("task_loop.timeout_ms", "60000", time_of_a_run),
+    ("task_loop.progress_update_interval_ms", "7500", progress_of_an_hour),
     ("task_loop.max_iterations", "2", after_two_failures),
     ("task_loop.escalation_threshold", "3", after_two_failures),
     ("task_loop.stuck_detection", "false", after_four_similar_failures),
@@ -268,6 +287,8 @@ const EFFECTS: &[(&str, &str, Effect)] = &[
     ("alerts.on_max_retries", "false", after_the_last_run),
     ("alerts.on_approval_needed", "false", after_a_request_for_approval),
     ("alerts.on_review_failed", "false", after_three_failures),
+    ("user_interaction.proactive_updates", "false", status_updates_of_an_hour),
+    ("user_interaction.update_interval_seconds", "7", status_updates_of_an_hour),
     ("user_interaction.auto_timeout_minutes", "5", first_reminder),
 ];
 
@@ -290,6 +311,7 @@ fn assert_effect(key: &str) {
 #[case::max_retries("task_loop.max_retries")]
 #[case::auto_approve_low_risk("task_loop.auto_approve_low_risk")]
 #[case::timeout_ms("task_loop.timeout_ms")]
+#[case::progress_update_interval_ms("task_loop.progress_update_interval_ms")]
 #[case::max_iterations("task_loop.max_iterations")]
 #[case::escalation_threshold("task_loop.escalation_threshold")]
 #[case::stuck_detection("task_loop.stuck_detection")]
@@ -311,9 +333,30 @@ fn assert_effect(key: &str) {
 #[case::on_max_retries("alerts.on_max_retries")]
 #[case::on_approval_needed("alerts.on_approval_needed")]
 #[case::on_review_failed("alerts.on_review_failed")]
+#[case::proactive_updates("user_interaction.proactive_updates")]
+#[case::update_interval_seconds("user_interaction.update_interval_seconds")]
 #[case::auto_timeout_minutes("user_interaction.auto_timeout_minutes")]
 fn a_key_of_the_founding_files_changes_the_behaviour(#[case] key: &str) {
     assert_effect(key);
+}
+
+#[test]
+fn an_hour_has_one_update_per_configured_interval() {
+    let every = |seconds: f64, count: i32| {
+        (1..=count).map(|number| f64::from(number) * seconds).collect::<Vec<_>>()
+    };
+    let load = |key: &str, value| {
+        let text = with_value(IMPLEMENTATION_PLAN, &format!("scrum_master.{key}"), value).unwrap();
+        load("implementation-plan.yaml", &text).unwrap().rules
+    };
+    let rules = load("task_loop.progress_update_interval_ms", "7500");
+    assert_eq!(progress_of_an_hour(&rules), format!("{:?}", every(7.5, 480)));
+    assert_eq!(status_updates_of_an_hour(&rules), format!("{:?}", Some(every(30.0, 120))));
+    let rules = load("user_interaction.update_interval_seconds", "7");
+    assert_eq!(progress_of_an_hour(&rules), format!("{:?}", every(30.0, 120)));
+    assert_eq!(status_updates_of_an_hour(&rules), format!("{:?}", Some(every(7.0, 514))));
+    let rules = load("user_interaction.proactive_updates", "false");
+    assert_eq!(status_updates_of_an_hour(&rules), "None");
 }
 
 #[rstest]

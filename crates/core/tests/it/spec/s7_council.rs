@@ -11,15 +11,15 @@ use tamma_core::council::{
 use tamma_core::failure::FailureKind;
 use tamma_core::history::{EntryData, EntryName};
 use tamma_core::metrics::{TimedEntry, compute};
-use tamma_core::rules::{CouncilMember, HaltCondition};
+use tamma_core::rules::{AgentSelection, HaltCondition};
 use tamma_core::task_loop::{Action, AnswerKind, Job, Outcome, Refusal, State};
 use tamma_core::tier::Tier;
 use tamma_core::version::Edition;
 
 use crate::world::{World, costing, failure, minute, note, text};
 
-fn member(tier: Tier, model: &str) -> CouncilMember {
-    CouncilMember { tier, agent: None, model: Some(model.to_owned()) }
+fn member(tier: Tier, model: &str) -> AgentSelection {
+    AgentSelection { tier, agent: None, model: Some(model.to_owned()) }
 }
 
 /// Stuck task before a council of three.
@@ -297,12 +297,17 @@ fn concluded(mut world: World) -> World {
 #[case(State::Testing, State::Testing)]
 #[case(State::QualityReview, State::QualityReview)]
 #[case(State::Approved, State::Approved)]
+#[case(State::Adjusting, State::Adjusting)]
 #[case(State::Committing, State::Committing)]
 fn three_failures_in_a_state_call_the_council_which_returns_the_task(
     #[case] state: State,
     #[case] back: State,
 ) {
-    let mut world = World::new().to(state);
+    let mut world = World::new();
+    if state == State::Adjusting {
+        world.fail_gates(1);
+    }
+    world.walk(state);
     for _ in 0..3 {
         if state == State::InProgress && world.it.state == State::Validated {
             world.start();
@@ -315,6 +320,27 @@ fn three_failures_in_a_state_call_the_council_which_returns_the_task(
     assert_eq!(world.it.council, None);
     assert_eq!(world.it.state_failures(), 0);
     // The guided retry goes on from there.
+    world.walk(State::Completed);
+}
+
+/// Before the base commit is pinned, there is nothing that a council could read.
+#[rstest]
+#[case(State::Pending)]
+#[case(State::Assigned)]
+fn three_failures_before_the_task_is_prepared_ask_a_person(#[case] state: State) {
+    let mut world = World::new().to(state);
+    for _ in 0..3 {
+        assert_eq!(world.it.state, state);
+        world.done(failure(FailureKind::Crashed));
+    }
+    assert_eq!((world.it.state, world.it.councils), (State::HumanEscalation, 0));
+    let question = world.it.open_question.as_ref().unwrap();
+    assert_eq!((question.cause, question.resume_state), (AlertCause::JobFailed(state), state));
+    let offered = tamma_core::task_loop::allowed_answers(question);
+    assert!(!offered.contains(&AnswerKind::Convene), "{offered:?}");
+    // The failures are counted anew after the person's answer.
+    world.ask(Action::Retry { grant: tamma_core::budget::Grant::default() });
+    assert_eq!((world.it.state, world.it.state_failures()), (state, 0));
     world.walk(State::Completed);
 }
 

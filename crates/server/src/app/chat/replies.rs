@@ -1,6 +1,7 @@
 //! Chat replies, with references to the history entries they are based on.
 //!
-//! Every line comes from the history, the checks or the plan of a task. No model writes replies.
+//! Every line comes from the history, the checks or the plan of a task. A model can only add a
+//! sentence to general talk.
 
 use chrono::{Datelike as _, Days, NaiveDate, TimeDelta};
 use tamma_chat::{
@@ -643,6 +644,10 @@ pub(super) fn proposal_reply(change: &RequestedChange, context: &ChatContext) ->
             ChatAction::Skip { .. } => consequence(AnswerKind::Skip).to_owned(),
             ChatAction::Abandon { .. } => consequence(AnswerKind::Abandon).to_owned(),
             ChatAction::Acknowledge => "reminders stop; the decision stays open".to_owned(),
+            ChatAction::Rate { stars, .. } => {
+                format!("your rating of {stars} of 5 is recorded, in place of an earlier one")
+            }
+            ChatAction::Convene { .. } => consequence(AnswerKind::Convene).to_owned(),
         },
     };
     let subject = match change {
@@ -677,14 +682,14 @@ fn join_answers(answers: &[AnswerKind]) -> String {
 pub(super) fn help_reply() -> ChatReply {
     let lines = [
         "Ask about the status, failures or cost of a task, or what needs your attention.",
-        "Request an action: approve, reject, pause, cancel, retry, reply to an agent, or add a task.",
+        "Request an action: approve, reject, pause, cancel, retry, reply to an agent, ask the council, rate a closed task, or add a task.",
         "Run the pipeline of a story, ask for its status by its ID, or answer at its gate.",
         "Tamma shows the exact command before any change, and runs it only after you say yes.",
     ];
     ChatReply { lines: lines.map(str::to_owned).to_vec(), ..ChatReply::default() }
 }
 
-fn task_mention(card: &TaskCard) -> TaskMention {
+pub(super) fn task_mention(card: &TaskCard) -> TaskMention {
     let status_text = card.next_text.clone();
     let status_text = status_text.unwrap_or_else(|| humanize(&card.state));
     TaskMention { task: card.id, title: card.title.clone(), status_text }
