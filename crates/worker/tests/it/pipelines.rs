@@ -29,9 +29,9 @@ const FEATURE: &str = "plans/features/wishlist";
 const STORY: &str = "WISH-001";
 const WORKFLOW_DIR: &str = "plans/features/wishlist/stories/WISH-001/_workflow";
 
-type PipelineHandle = WorkflowHandle<Client, PipelineWorkflow>;
+pub(crate) type PipelineHandle = WorkflowHandle<Client, PipelineWorkflow>;
 
-fn pipeline_id() -> PipelineId {
+pub(crate) fn pipeline_id() -> PipelineId {
     PipelineId(Uuid::from_u128(0x0192_a000_0000_7000_8000_0000_0000_00aa))
 }
 
@@ -51,7 +51,7 @@ fn end() -> AgentStep {
 }
 
 /// Script whose phases succeed: four with their last line, one with `submit_signal`.
-fn successful_script(log: &str) -> Script {
+pub(crate) fn successful_script(log: &str) -> Script {
     let line = |text: &str| vec![say(&format!("Some work.\n\n{text}")), end()];
     let submit = AgentStep::Tool {
         name: "submit_signal".to_owned(),
@@ -67,20 +67,20 @@ fn successful_script(log: &str) -> Script {
 }
 
 /// Cluster whose agent logs the commands that it is given.
-async fn cluster(script: impl FnOnce(&str) -> Script) -> (Cluster, PathBuf) {
+pub(crate) async fn cluster(script: impl FnOnce(&str) -> Script) -> (Cluster, PathBuf) {
     let cluster = Cluster::start(&Script::default()).await;
     let log = cluster.scratch_file("phases.log");
     cluster.replace_script(&script(&log.display().to_string()));
     (cluster, log)
 }
 
-fn commands(log: &PathBuf) -> Vec<String> {
+pub(crate) fn commands(log: &PathBuf) -> Vec<String> {
     let text = std::fs::read_to_string(log).unwrap_or_default();
     text.lines().map(str::to_owned).collect()
 }
 
 /// Starts a run of the story through the built-in pipeline.
-async fn start(
+pub(crate) async fn start(
     cluster: &Cluster,
     client: &Client,
     range: (u8, u8),
@@ -90,7 +90,7 @@ async fn start(
 }
 
 /// Starts a run of the story, after an earlier one if there is any.
-async fn start_pipeline(
+pub(crate) async fn start_pipeline(
     cluster: &Cluster,
     client: &Client,
     name: &str,
@@ -130,7 +130,10 @@ async fn start_pipeline(
     client.get_workflow_handle::<PipelineWorkflow>(pipeline_workflow_id(id))
 }
 
-async fn act(handle: &PipelineHandle, action: PipelineAction) -> Result<PipelineRun, String> {
+pub(crate) async fn act(
+    handle: &PipelineHandle,
+    action: PipelineAction,
+) -> Result<PipelineRun, String> {
     let (at, by) = (chrono::Utc::now(), "Bo".parse().unwrap());
     let request = PipelineActionRequest { at, by, action };
     let options = WorkflowExecuteUpdateOptions::builder().build();
@@ -140,7 +143,10 @@ async fn act(handle: &PipelineHandle, action: PipelineAction) -> Result<Pipeline
 }
 
 /// Waits until the stored run satisfies a condition.
-async fn until_run(cluster: &Cluster, is_reached: impl Fn(&PipelineRun) -> bool) -> StoryPipeline {
+pub(crate) async fn until_run(
+    cluster: &Cluster,
+    is_reached: impl Fn(&PipelineRun) -> bool,
+) -> StoryPipeline {
     until(async || {
         let story = cluster.store.pipeline(pipeline_id()).await.ok()?;
         story.run.as_ref().is_some_and(&is_reached).then_some(story)
@@ -149,7 +155,10 @@ async fn until_run(cluster: &Cluster, is_reached: impl Fn(&PipelineRun) -> bool)
 }
 
 /// Waits until a run has ended and its branch is delivered.
-async fn until_delivered(cluster: &Cluster, number: u32) -> (StoryPipeline, PipelineRun) {
+pub(crate) async fn until_delivered(
+    cluster: &Cluster,
+    number: u32,
+) -> (StoryPipeline, PipelineRun) {
     let story = until(async || {
         let story = cluster.store.pipeline(pipeline_id()).await.ok()?;
         let is_over = story.run.as_ref().is_some_and(|run| run.state.is_over());
