@@ -11,12 +11,13 @@ use chrono::{DateTime, Utc};
 use serde_json::{Value, json};
 use tamma_core::ids::{PipelineId, TaskId};
 use tamma_core::pipeline::{NodeStatus, PipelineRun, PipelineState};
+use tamma_core::plan::{FileAction, Plan};
 use tamma_core::task_loop::{State, TaskLoop};
 use tamma_testkit::Cluster;
-use tamma_testkit::agent::{AgentStep, IMPLEMENTER, PLANNER, PromptCase, Script};
+use tamma_testkit::agent::{AgentStep, PromptCase, Script};
 use tamma_testkit::project::ProjectConfig;
 use tamma_testkit::repository::Repository;
-use tamma_testkit::sample_plan;
+use tamma_testkit::sample::{sample_change, sample_plan};
 
 use super::client::{FinishedRun, StoryClient, TIMEOUT};
 use super::project::{AgentLog, StoryProject};
@@ -27,8 +28,8 @@ const STORY: &str = "TASKS-001";
 /// Number of tasks that run at the same time.
 const PARALLEL: usize = 3;
 
-/// Words in the title of a task that fails.
-const BREAKS: &str = "with the wrong name";
+/// Name that the gate rejects.
+const WRONG: &str = "wrong";
 
 /// Task of the story.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,7 +83,7 @@ pub(crate) async fn run(cluster: &Cluster, number: u32, quick: bool) -> Result<S
         "scrum_master:\n  task_loop: {{ max_iterations: 1 }}\n\
          pipelines:\n  split:\n    phases:\n      - {{ id: tasks, runner: tasks, parallel: {PARALLEL} }}\n"
     );
-    let gates = "  names: { command: '! grep -q wrong names.txt', kind: tests }\n";
+    let gates = format!("  names: {{ command: '! grep -rq {WRONG} names', kind: tests }}\n");
     let configure = |config: ProjectConfig| config.gates(gates).more(&pipeline);
     let script = |_: &AgentLog| script(tasks, true);
     let project = StoryProject::new(cluster, number, name, repository, script, configure).await?;
@@ -110,6 +111,7 @@ pub(crate) async fn run(cluster: &Cluster, number: u32, quick: bool) -> Result<S
         state => bail!("the run is {state:?}"),
     };
     ensure!(stop.starts_with(&reason), "the run stopped: {stop}");
+    check_branches(&project, &first)?;
     let mut all = periods(cluster, &project, &first).await?;
     let most = check_order(tasks, &all)?;
     let done = format!("{} of {} tasks, at most {most} at once", possible.len(), tasks.len());
@@ -130,6 +132,7 @@ pub(crate) async fn run(cluster: &Cluster, number: u32, quick: bool) -> Result<S
         let found = status(&second.run, task.key)?;
         ensure!(found == NodeStatus::Complete, "{} is {found}", task.key);
     }
+    check_branches(&project, &second)?;
     let after = process_counts(&project, &second, &possible)?;
     ensure!(before == after, "completed tasks were repeated: {before:?}, then {after:?}");
     all.extend(periods(cluster, &project, &second).await?);
@@ -137,30 +140,41 @@ pub(crate) async fn run(cluster: &Cluster, number: u32, quick: bool) -> Result<S
     Ok(format!("{} tasks in 2 runs, at most {most} at once", tasks.len()))
 }
 
-/// Returns the script of the planners and implementers.
+/// Returns the script of the planners and implementers. Each task writes a file of its own.
 fn script(tasks: &[PlannedTask], breaks: bool) -> Script {
     let story_task = |task: &PlannedTask| -> Value {
-        let words = if task.fails { BREAKS } else { "with its name" };
         json!({
-            "key": task.key, "title": format!("{}: greet {words}", task.key),
-            "description": "Add the name to names.txt.",
-            "acceptance_criteria": ["The name is in the list."],
+            "key": task.key, "title": title(task),
+            "description": "Add a list of names.",
+            "acceptance_criteria": ["The list has a name."],
             "depends_on": task.depends_on, "estimated_lines": 1,
         })
     };
     let split = json!({ "tasks": tasks.iter().map(story_task).collect::<Vec<_>>() });
-    let write =
-        |content: &str| AgentStep::Write { path: "names.txt".into(), content: content.to_owned() };
-    let mut cases = vec![
-        PromptCase::new(format!("Split the story {STORY}"), [AgentStep::Submit(split)]),
-        PromptCase::new(PLANNER, [AgentStep::Plan(Box::new(sample_plan(1)))]),
-    ];
-    if breaks {
-        // After the planner's case, because every prompt of a task has its title.
-        cases.push(PromptCase::new(BREAKS, [write("ann\nwrong\n")]));
+    let submit = AgentStep::Submit(split);
+    let mut cases = vec![PromptCase::new(format!("Split the story {STORY}"), [submit])];
+    for task in tasks {
+        let path = file(task.key);
+        let file_changes = vec![sample_change(path.clone(), FileAction::Create)];
+        let plan = Plan { file_changes, ..sample_plan(1) };
+        let content = if task.fails && breaks { WRONG } else { "cy" };
+        let write = AgentStep::Write { path: path.into(), content: format!("{content}\n") };
+        // The heading of a planner's prompt continues with the type of the task.
+        let heading = format!("# Task: {}", title(task));
+        let planned = [AgentStep::Plan(Box::new(plan))];
+        cases.push(PromptCase::new(format!("{heading} ("), planned));
+        cases.push(PromptCase::new(format!("{heading}\n"), [write]));
     }
-    cases.push(PromptCase::new(IMPLEMENTER, [write("ann\nbo\ncy\n")]));
     Script::from_cases(cases)
+}
+
+fn title(task: &PlannedTask) -> String {
+    format!("List the names of {}", task.key)
+}
+
+/// Returns the file that a task writes.
+fn file(key: &str) -> String {
+    format!("names/{key}.txt")
 }
 
 /// Abandons the tasks that fail, once they ask what to do.
@@ -262,6 +276,18 @@ fn check_order(tasks: &[PlannedTask], periods: &BTreeMap<String, WorkPeriod>) ->
     ensure!(most <= PARALLEL, "{most} tasks were in work at once, and {PARALLEL} are allowed");
     ensure!(most > 1, "independent tasks did not run at the same time");
     Ok(most)
+}
+
+/// Checks that each completed task has delivered its file on its own branch.
+fn check_branches(project: &StoryProject, finished: &FinishedRun) -> Result<()> {
+    let graph = finished.run.graphs.get(&1).context("the story was not split")?;
+    for node in graph.nodes.iter().filter(|node| node.status == NodeStatus::Complete) {
+        let task = node.task.with_context(|| format!("{} has no ID", node.key))?;
+        let object = format!("tamma/{task}:{}", file(&node.key));
+        let found = project.project.repository.git(&["show", &object]).unwrap_or_default();
+        ensure!(found == "cy", "{} has delivered `{found}`", node.key);
+    }
+    Ok(())
 }
 
 /// Returns how many processes were started for tasks, by key.

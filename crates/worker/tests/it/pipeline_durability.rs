@@ -8,7 +8,7 @@ use tamma_flow::pipeline::{PipelineAction, PipelineWorkflow};
 use tamma_flow::{TaskWorkflow, pipeline_workflow_id, workflow_id};
 use tamma_store::{StoredPhase, StoryPipeline};
 use tamma_testkit::agent::{AgentStep, PromptCase, Script};
-use tamma_testkit::sample::sample_script;
+use tamma_testkit::sample::{sample_plan, sample_work};
 use temporalio_client::tonic::Request;
 use temporalio_client::{
     Client, WorkflowDescribeOptions, WorkflowFetchHistoryOptions, WorkflowGetResultOptions,
@@ -17,6 +17,7 @@ use temporalio_common::protos::temporal::api::common::v1::{
     FastForwardConfig, TimeSkippingConfig, WorkflowExecution,
 };
 use temporalio_common::protos::temporal::api::enums::v1::{EventType, FastForwardPollingResult};
+use temporalio_common::protos::temporal::api::history::v1::HistoryEvent;
 use temporalio_common::protos::temporal::api::workflow::v1::WorkflowExecutionOptions;
 use temporalio_common::protos::temporal::api::workflowservice::v1::{
     PollWorkflowExecutionTimeSkippingRequest, UpdateWorkflowExecutionOptionsRequest,
@@ -34,9 +35,9 @@ const WEEK: Duration = Duration::from_hours(24 * 7);
 /// Pipeline with only tasks.
 const TASKS: &str = "pipelines:\n  own:\n    phases:\n      - { id: tasks, runner: tasks }\n";
 
-/// Returns the script of an agent that splits the story into these tasks, and completes them with a
-/// plan of `files` files.
-fn split_script(files: usize, tasks: &[(&str, &[&str])]) -> Script {
+/// Returns the script of an agent that splits the story into these tasks, plans changes of `files`
+/// files, and implements each task with these steps.
+fn split_script(tasks: &[(&str, &[&str])], files: usize, work: Vec<AgentStep>) -> Script {
     let task = |(key, depends_on): &(&str, &[&str])| {
         serde_json::json!({
             "key": key, "title": format!("Greet {key}"), "description": "Add the name.",
@@ -45,7 +46,7 @@ fn split_script(files: usize, tasks: &[(&str, &[&str])]) -> Script {
         })
     };
     let split = serde_json::json!({ "tasks": tasks.iter().map(task).collect::<Vec<_>>() });
-    let mut script = sample_script(files);
+    let mut script = Script::planned(sample_plan(files), work);
     script.cases.insert(0, PromptCase::new("Split the story", [AgentStep::Submit(split)]));
     script
 }
@@ -82,7 +83,8 @@ async fn histories_to_keep() {
         .await;
 
     let tasks: [(&str, &[&str]); 2] = [("second", &["first"]), ("first", &[])];
-    let cluster = Cluster::start_with(&split_script(1, &tasks), TASKS).await;
+    let name = AgentStep::Append { path: "names.txt".into(), line: "cy".to_owned() };
+    let cluster = Cluster::start_with(&split_script(&tasks, 1, vec![name]), TASKS).await;
     let client = cluster.client().await;
     cluster
         .with_worker(async {
@@ -150,7 +152,7 @@ async fn settled_events<W: temporalio_common::HasWorkflowDefinition>(
                 | EventType::WorkflowExecutionTimeSkippingTransitioned
         )
     };
-    events.iter().map(|event| event.event_type()).filter(|kind| !is_of_the_test(kind)).collect()
+    events.iter().map(HistoryEvent::event_type).filter(|kind| !is_of_the_test(kind)).collect()
 }
 
 /// Everything that Temporal and the database have about the pipeline. The stored row counts its writes.
@@ -189,7 +191,8 @@ async fn a_month_at_a_gate_adds_no_events_and_no_writes() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_month_of_waiting_for_a_task_adds_no_events_and_no_writes() {
-    let cluster = Cluster::start_with(&split_script(7, &[("only", &[])]), TASKS).await;
+    let work = sample_work(&sample_plan(7)).collect();
+    let cluster = Cluster::start_with(&split_script(&[("only", &[])], 7, work), TASKS).await;
     let client = cluster.client().await;
     cluster
         .with_worker(async {
