@@ -192,8 +192,12 @@ async fn abandon_failing(
             Ok(task_loop.state == State::HumanEscalation && is_asking)
         };
         client.cluster.wait_for_task(task_id, TIMEOUT, asks).await?;
-        let answer = ["answer", &task_id.to_string(), "abandon", "--reason", "wrong name"];
-        client.cluster.cli.run(&answer).await?;
+        let task_id = task_id.to_string();
+        client
+            .cluster
+            .cli
+            .run(&["answer", &task_id, "abandon", "--reason", "it is the wrong name"])
+            .await?;
     }
     Ok(())
 }
