@@ -88,7 +88,7 @@ pub(crate) async fn run(arguments: &Args, quick: bool) -> Result<Verdict> {
     let mut components = start(&folder, with_real).await.with_context(logs)?;
     let mut table = StoryTable::default();
     if arguments.only != Some(Part::Kills) {
-        run_stories(&components, quick, &mut table).await.with_context(logs)?;
+        Box::pin(run_stories(&components, quick, &mut table)).await.with_context(logs)?;
     }
     if arguments.only != Some(Part::Stories) {
         StoryTable::begin_kills()?;

@@ -46,12 +46,12 @@ impl PhasePoint {
     }
 
     /// Returns the first and last phase of the story's run: the phase and its neighbours.
-    pub(crate) fn range(&self) -> (u8, u8) {
+    pub(crate) fn range(self) -> (u8, u8) {
         ((self.phase - 1).max(1), (self.phase + 1).min(LAST))
     }
 
     /// Returns the name of the database hold; `None` if the point is held elsewhere.
-    pub(crate) fn database_hold(&self) -> Option<String> {
+    pub(crate) fn database_hold(self) -> Option<String> {
         match self.moment {
             PhaseMoment::SavesResult => Some(format!("answers phase {}", self.phase)),
             PhaseMoment::Records if self.phase == LAST => Some("pipelines complete".to_owned()),

@@ -12,7 +12,7 @@ use anyhow::{Context as _, Result};
 use chrono::{DateTime, Utc};
 use tamma_core::cost::Tokens;
 use tamma_core::ids::TaskId;
-use tamma_core::pipeline::PipelineDefinition;
+use tamma_core::pipeline::{PhaseDefinition, PipelineDefinition};
 use tamma_testkit::Cluster;
 use tamma_testkit::agent::{self, AgentStep, PromptCase, Script};
 use tamma_testkit::project::{ProjectConfig, ScriptedProject};
@@ -133,7 +133,7 @@ pub(crate) fn prompt_line(phase: u8, story: &str) -> String {
 /// Returns the success signal of a built-in phase.
 pub(crate) fn success_signal(phase: u8) -> String {
     let pipeline = PipelineDefinition::built_in();
-    pipeline.phase(phase).map(|it| it.success_signal()).unwrap_or_default()
+    pipeline.phase(phase).map(PhaseDefinition::success_signal).unwrap_or_default()
 }
 
 /// Returns the case of a phase.
