@@ -1,15 +1,11 @@
 //! Kills each component at each point of a task, and checks that nothing is lost (docs/chaos.md).
 //!
 //! The experiment runs the unchanged programs `tamma` and `scripted-agent`. `point` lists points and
-//! victims, `components` manages the processes, `fixture` has the repository and the agent's script,
-//! `hold` blocks a transaction, `trial` makes one kill, `finding` judges it, `leftover` finds processes
-//! that still run, and `table` prints the results.
+//! kills, `fixture` has the repository and the agent's script, `trial` makes one kill, `finding` judges
+//! it, and `table` prints the results.
 
-mod components;
 mod finding;
 mod fixture;
-mod hold;
-mod leftover;
 mod point;
 mod table;
 mod trial;
@@ -18,9 +14,10 @@ use std::io::Write as _;
 
 use anyhow::{Context as _, Result, bail};
 
-use self::point::{Victim, every_kill, quick_kills};
+use self::point::{every_kill, quick_kills};
 use self::table::KillTable;
 use self::trial::TrialRunner;
+use crate::support::components::Victim;
 use crate::support::verdict::Verdict;
 
 #[derive(Debug, clap::Args)]

@@ -14,7 +14,7 @@ use crate::support::verdict::Verdict;
 use crate::{
     agents, alerts, bench_agents, bench_board, bench_core, bench_gateway, bench_loop,
     bench_waiting, browser, chaos, chat, crash_recovery, escalation, eval, false_claims, knowledge,
-    learning, learning_loop, mcp, review, sandbox_escape,
+    learning, learning_loop, mcp, pipeline, review, sandbox_escape,
 };
 
 /// Run one experiment
@@ -54,6 +54,8 @@ enum Experiment {
     CrashRecovery(crash_recovery::Args),
     /// Kill each component at each point of a task, and check that nothing is lost
     Chaos(chaos::Args),
+    /// Take stories through pipelines, and kill each component in each phase
+    Pipeline(pipeline::Args),
     /// Control Tamma from real MCP clients
     Mcp,
     /// Send alerts to real receivers
@@ -116,6 +118,7 @@ async fn run(experiment: Experiment, quick: bool) -> Result<Verdict> {
         Experiment::SandboxEscape(own) => sandbox_escape::run(&own).await,
         Experiment::CrashRecovery(own) => crash_recovery::run(&own, quick).await,
         Experiment::Chaos(own) => chaos::run(&own, quick).await,
+        Experiment::Pipeline(own) => pipeline::run(&own, quick).await,
         Experiment::Mcp => mcp::run(quick).await,
         Experiment::Alerts => alerts::run().await,
         Experiment::Browser => browser::run(quick).await,

@@ -20,6 +20,7 @@ mod knowledge;
 mod learning;
 mod learning_loop;
 mod mcp;
+mod pipeline;
 mod review;
 mod sandbox_escape;
 mod support;

@@ -1,8 +1,11 @@
-//! Code that experiments share: scripts, tools, programs and figures.
+//! Code that experiments share: scripts, tools, programs and figures, and components that are killed.
 
 pub(crate) mod bench;
+pub(crate) mod components;
+pub(crate) mod database_hold;
 pub(crate) mod external;
 pub(crate) mod figures;
+pub(crate) mod leftover;
 pub(crate) mod programs;
 pub(crate) mod scripts;
 pub(crate) mod tools;

@@ -101,6 +101,8 @@ impl TemporalServer {
             command.args(["--sqlite-pragma", pragma]);
         }
         command.args(["--dynamic-config-value", "history.transferProcessorMaxPollRPS=100"]);
+        // Tests can move the clock of a workflow. Without such a request, nothing changes.
+        command.args(["--dynamic-config-value", "frontend.WorkflowTimeSkippingEnabled=true"]);
         for name in ["Phase", "State", "Project", "Priority", "Risk"] {
             command.arg("--search-attribute").arg(format!("Tamma{name}=Keyword"));
         }

@@ -29,6 +29,8 @@ mod large_changes;
 mod modules;
 #[path = "it/people.rs"]
 mod people;
+#[path = "it/pipeline_durability.rs"]
+mod pipeline_durability;
 #[path = "it/pipelines.rs"]
 mod pipelines;
 #[path = "it/questions.rs"]

@@ -1,22 +1,10 @@
 //! Points of a task at which a component is killed.
 
-use strum::{Display, EnumCount, EnumIter, EnumString, IntoEnumIterator as _};
+use strum::IntoEnumIterator as _;
 use tamma_core::task_loop::State;
 use tamma_flow::activities::names;
 
-/// Component to kill.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Display, EnumIter, EnumCount, EnumString)]
-#[strum(serialize_all = "snake_case")]
-pub(crate) enum Victim {
-    /// `tamma work`.
-    Worker,
-    /// `tamma serve`.
-    Server,
-    /// Temporal.
-    Temporal,
-    /// PostgreSQL with all its processes.
-    Postgres,
-}
+use crate::support::components::Victim;
 
 /// Activity at the time of the kill.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -157,6 +145,8 @@ pub(crate) fn quick_kills() -> Vec<(Point, Victim)> {
 
 #[cfg(test)]
 mod tests {
+    use strum::EnumCount as _;
+
     use super::*;
 
     #[test]

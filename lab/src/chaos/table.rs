@@ -6,8 +6,8 @@ use std::time::Duration;
 use anyhow::Result;
 use strum::IntoEnumIterator as _;
 
-use super::point::Victim;
 use super::trial::Trial;
+use crate::support::components::Victim;
 
 /// Rows of all kills so far.
 #[derive(Debug, Default)]

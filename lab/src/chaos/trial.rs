@@ -10,6 +10,7 @@ use serde_json::Value;
 use tamma_core::history::EntryName;
 use tamma_core::ids::TaskId;
 use tamma_core::task_loop::State;
+use tamma_flow::workflow_id;
 use tamma_store::PlanVerdict;
 use tamma_testkit::cluster::PERSON;
 use tamma_testkit::sample::{SAMPLE_CONTENT, task_id};
@@ -17,12 +18,12 @@ use tamma_testkit::tamma_process::TammaProcess;
 use tamma_testkit::wait::{wait_until, wait_until_true};
 use tokio::task::JoinHandle;
 
-use super::components::{Components, output_text};
 use super::finding::Findings;
 use super::fixture::{AGENTS, CRITERION, Fixture};
-use super::hold::{self, DatabaseHold};
-use super::leftover;
-use super::point::{Moment, Point, Victim};
+use super::point::{Moment, Point};
+use crate::support::components::{Components, Victim, output_text};
+use crate::support::database_hold::{self as hold, DatabaseHold};
+use crate::support::leftover;
 
 /// Time limit for a task to reach its point, and to finish.
 const TIMEOUT: Duration = Duration::from_mins(1);
@@ -69,7 +70,7 @@ struct TrialCase {
 impl TrialRunner {
     /// Starts all components and records two undisturbed tasks as the baseline.
     pub(crate) async fn start(folder: &Path) -> Result<Self> {
-        let components = Components::start(folder).await?;
+        let components = Components::start(folder, |worker| worker).await?;
         let mut runner = Self { components, baseline: Baseline::default(), tasks: 0 };
         for needs_person in [false, true] {
             let case = runner.case(needs_person).await?;
@@ -269,7 +270,7 @@ impl TrialRunner {
                 }
                 Moment::Works => case.fixture.started(point.activity) > 0,
                 Moment::WaitsForTask => {
-                    let history = self.components.workflow("show", case.task).await?;
+                    let history = self.components.workflow("show", &workflow_id(case.task)).await?;
                     has_event(&history, "EVENT_TYPE_TIMER_STARTED")
                 }
                 Moment::WaitsForPerson => true,
@@ -374,7 +375,8 @@ impl TrialRunner {
             findings.add_lost(format!("entries: {entries} of {}", task_loop.entry_count));
         }
         // The workflow ends after its last row is written.
-        let ended = async || self.components.workflow("result", case.task).await.map(Some);
+        let id = workflow_id(case.task);
+        let ended = async || self.components.workflow("result", &id).await.map(Some);
         let Ok(ended) = wait_until("the workflow", TIMEOUT, ended).await else {
             findings.add_lost("the end of the workflow");
             return Ok(());

@@ -17,16 +17,10 @@ use tamma_testkit::project::ProjectConfig;
 use tamma_testkit::repository::Repository;
 
 use super::cases::{FILES, LessonCase};
-use crate::support::scripts;
+use crate::support::scripts::{self, CLAUDE_PRICES};
 
 /// Time limit of a task.
 const TIMEOUT: Duration = Duration::from_mins(10);
-
-/// Invented prices of the requested models.
-const PRICES: &str = "prices:\n  \
-    claude-haiku-5-5: { input: 3.0, cached: 0.3, output: 15.0 }\n  \
-    claude-sonnet-5-5: { input: 6.0, cached: 0.6, output: 30.0 }\n  \
-    claude-opus-5-5: { input: 12.0, cached: 1.2, output: 60.0 }\n";
 
 /// Agent of the experiment.
 #[derive(Debug, Clone, Copy)]
@@ -207,7 +201,8 @@ async fn configuration(
         LoopAgent::Real => {
             let model = ScriptedModel::start(scripts::model_script(case.script_cases())).await?;
             let models = ["haiku", "sonnet", "opus"];
-            let config = ProjectConfig::upstream("claude-code", &model.url(), models).more(PRICES);
+            let config =
+                ProjectConfig::upstream("claude-code", &model.url(), models).more(CLAUDE_PRICES);
             (config, Some(model))
         }
         LoopAgent::Scripted => {

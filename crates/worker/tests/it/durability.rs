@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use tamma_core::task_loop::{Action, State};
+use tamma_flow::pipeline::PipelineWorkflow;
 use tamma_flow::{TaskWorkflow, WorkflowTuning};
 use tamma_testkit::agent::{AgentStep, PromptCase};
 use tamma_testkit::sample::sample_script;
@@ -18,15 +19,19 @@ fn histories() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/histories")
 }
 
-/// Stores the history of a run, if enabled by `just gen-histories`.
-async fn store_history(handle: &Handle, name: &str) {
+/// Stores the history of a workflow, if enabled by `just gen-histories`.
+pub(crate) async fn store_history(history: WorkflowHistory, name: &str) {
     if std::env::var_os("TAMMA_KEEP_HISTORIES").is_none() {
         return;
     }
-    let history = handle.fetch_history(WorkflowFetchHistoryOptions::default());
     let json = history.to_json().await.unwrap();
     std::fs::create_dir_all(histories()).unwrap();
     std::fs::write(histories().join(name), json).unwrap();
+}
+
+/// Returns the history of a task's workflow, which is fetched when it is read.
+fn history(handle: &Handle) -> WorkflowHistory {
+    handle.fetch_history(WorkflowFetchHistoryOptions::default())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -55,7 +60,7 @@ async fn another_worker_continues_after_a_stop() {
     assert_eq!(result.state, State::Completed);
     let range = format!("main..tamma/{id}");
     assert_eq!(cluster.project.repository.git(&["rev-list", "--count", &range]).unwrap(), "1");
-    store_history(&handle, "second-worker.json").await;
+    store_history(history(&handle), "second-worker.json").await;
 }
 
 /// Returns the current run ID of the workflow.
@@ -102,7 +107,7 @@ async fn histories_to_keep() {
     let client = cluster.client().await;
     let handle = cluster.start_task(&client, cluster.task(1)).await;
     cluster.with_worker(handle.get_result(WorkflowGetResultOptions::default())).await.unwrap();
-    store_history(&handle, "low-risk.json").await;
+    store_history(history(&handle), "low-risk.json").await;
 
     let cluster = Cluster::start(&sample_script(7)).await;
     let client = cluster.client().await;
@@ -115,27 +120,28 @@ async fn histories_to_keep() {
             let scope = until(async || cluster.task_loop(id).await.open_question.and(scope)).await;
             cluster.request_action(&handle, "Ann", Action::Pause).await.unwrap();
             cluster.request_action(&handle, "Bo", Action::Resume).await.unwrap();
-            store_history(&handle, "waits-for-approval.json").await;
+            store_history(history(&handle), "waits-for-approval.json").await;
             let approve = Action::Approve { scope, reason: None };
             cluster.request_action(&handle, "Ann", approve).await.unwrap();
             handle.get_result(WorkflowGetResultOptions::default()).await.unwrap()
         })
         .await;
-    store_history(&handle, "approved-by-a-person.json").await;
+    store_history(history(&handle), "approved-by-a-person.json").await;
 }
 
-/// Fails if the workflow, or the commands of the state machine, no longer fit an old history. Such
-/// a change needs a patch (`ctx.patched`) or a new edition. Do not change the history: it is what
-/// running tasks have.
+/// Fails if a workflow, or the commands of its state machine, no longer fit an old history. Such a
+/// change needs a patch (`ctx.patched`) or a new edition. Do not change the history: it is what
+/// running tasks and pipelines have.
 #[tokio::test]
 async fn histories_of_this_version_replay() {
     let mut names: Vec<_> =
         std::fs::read_dir(histories()).unwrap().map(|entry| entry.unwrap().path()).collect();
     names.sort();
-    assert!(names.len() >= 4, "stored histories are missing: {names:?}");
+    assert!(names.len() >= 8, "stored histories are missing: {names:?}");
     for path in names {
         let history = WorkflowHistory::from_json(&std::fs::read(&path).unwrap()).unwrap();
         let options = WorkflowReplayerOptions::new().register_workflow::<TaskWorkflow>().unwrap();
+        let options = options.register_workflow::<PipelineWorkflow>().unwrap();
         let replayer = WorkflowReplayer::new(options.build()).unwrap();
         let replayed = replayer.replay_workflow(history).await;
         assert!(replayed.is_ok(), "{}: {replayed:?}", path.display());

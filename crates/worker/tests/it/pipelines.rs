@@ -55,7 +55,7 @@ fn end() -> AgentStep {
 }
 
 /// Script whose phases succeed: four with their last line, one with `submit_signal`.
-fn successful_script(log: &str) -> Script {
+pub(crate) fn successful_script(log: &str) -> Script {
     let line = |text: &str| vec![say(&format!("Some work.\n\n{text}")), end()];
     let submit = AgentStep::Tool {
         name: "submit_signal".to_owned(),
@@ -71,20 +71,20 @@ fn successful_script(log: &str) -> Script {
 }
 
 /// Cluster whose agent logs the commands that it is given.
-async fn cluster(script: impl FnOnce(&str) -> Script) -> (Cluster, PathBuf) {
+pub(crate) async fn cluster(script: impl FnOnce(&str) -> Script) -> (Cluster, PathBuf) {
     let cluster = Cluster::start(&Script::default()).await;
     let log = cluster.scratch_file("phases.log");
     cluster.replace_script(&script(&log.display().to_string()));
     (cluster, log)
 }
 
-fn commands(log: &PathBuf) -> Vec<String> {
+pub(crate) fn commands(log: &PathBuf) -> Vec<String> {
     let text = std::fs::read_to_string(log).unwrap_or_default();
     text.lines().map(str::to_owned).collect()
 }
 
 /// Starts a run of the story through the built-in pipeline.
-async fn start(
+pub(crate) async fn start(
     cluster: &Cluster,
     client: &Client,
     range: (u8, u8),

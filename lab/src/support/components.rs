@@ -1,16 +1,29 @@
-//! Components that are killed and restarted: worker, server, Temporal and PostgreSQL.
+//! Components that experiments kill and restart: worker, server, Temporal and PostgreSQL.
 
 use std::path::Path;
 use std::process::{Output, Stdio};
 
 use anyhow::{Result, bail};
-use tamma_core::ids::TaskId;
+use strum::{Display, EnumCount, EnumIter, EnumString};
 use tamma_testkit::Cluster;
 use tamma_testkit::tamma_process::TammaProcess;
 use tokio::process::Command;
 
-use super::hold;
-use super::point::Victim;
+use super::database_hold;
+
+/// Component to kill.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Display, EnumIter, EnumCount, EnumString)]
+#[strum(serialize_all = "snake_case")]
+pub(crate) enum Victim {
+    /// `tamma work`.
+    Worker,
+    /// `tamma serve`.
+    Server,
+    /// Temporal.
+    Temporal,
+    /// PostgreSQL with all its processes.
+    Postgres,
+}
 
 /// Processes of a running Tamma.
 pub(crate) struct Components {
@@ -20,8 +33,11 @@ pub(crate) struct Components {
 }
 
 impl Components {
-    /// Starts all components, with logs in `folder`.
-    pub(crate) async fn start(folder: &Path) -> Result<Self> {
+    /// Starts all components, with logs in `folder` and changed settings of the worker.
+    pub(crate) async fn start(
+        folder: &Path,
+        configure: impl FnOnce(TammaProcess) -> TammaProcess,
+    ) -> Result<Self> {
         let cluster = Cluster::builder()
             .folder(folder)
             .private_servers()
@@ -29,8 +45,8 @@ impl Components {
             .server()
             .start()
             .await?;
-        hold::prepare(cluster.postgres()?).await?;
-        let mut worker = cluster.new_worker("work")?;
+        database_hold::prepare(cluster.postgres()?).await?;
+        let mut worker = configure(cluster.new_worker("work")?);
         worker.start().await?;
         Ok(Self { worker, cluster })
     }
@@ -74,11 +90,10 @@ impl Components {
         Ok(exited)
     }
 
-    /// Runs `temporal workflow` for a task: `show` returns its history, `result` waits for its end.
-    pub(crate) async fn workflow(&self, verb: &str, task: TaskId) -> Result<serde_json::Value> {
-        let id = tamma_flow::workflow_id(task);
+    /// Runs `temporal workflow` for a workflow: `show` returns its history, `result` waits for its end.
+    pub(crate) async fn workflow(&self, verb: &str, id: &str) -> Result<serde_json::Value> {
         let output = Command::new("temporal")
-            .args(["workflow", verb, "--output", "json", "--workflow-id", &id])
+            .args(["workflow", verb, "--output", "json", "--workflow-id", id])
             .args(["--address", &self.cluster.temporal_address()?])
             .stdin(Stdio::null())
             .kill_on_drop(true)

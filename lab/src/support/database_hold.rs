@@ -2,6 +2,13 @@
 //!
 //! A trigger waits for an advisory lock of this process if its point is held. If PostgreSQL dies, the
 //! lock and the transaction die with it.
+//!
+//! | point | transaction |
+//! |---|---|
+//! | `tasks <state>` | moves a task to the state |
+//! | `answers <state>` | saves the result of a task's job in that state |
+//! | `pipelines <state> <phase>` | moves a story to the state, at the phase if it has one |
+//! | `answers phase <phase>` | saves the result of a story's phase |
 
 use std::collections::BTreeSet;
 
@@ -9,27 +16,34 @@ use anyhow::Result;
 use tamma_testkit::cluster::DATABASE;
 use tamma_testkit::postgres::{PostgresServer, PsqlSession};
 
-/// Triggers. The name of a point consists of the table and a state.
+/// Triggers.
 const TRIGGERS: &str = "
-CREATE TABLE chaos_holds (point text PRIMARY KEY);
-CREATE FUNCTION chaos_hold() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE TABLE lab_holds (point text PRIMARY KEY);
+CREATE FUNCTION lab_hold() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
     here text;
 BEGIN
     IF tg_table_name = 'tasks' THEN
         here := 'tasks ' || new.state;
+    ELSIF tg_table_name = 'pipelines' THEN
+        here := concat_ws(' ', 'pipelines', new.state, new.phase);
     ELSE
         SELECT 'answers ' || state INTO here FROM tasks WHERE id = new.task;
+        IF NOT found THEN
+            SELECT 'answers phase ' || phase INTO here FROM pipelines WHERE id = new.task;
+        END IF;
     END IF;
-    IF EXISTS (SELECT FROM chaos_holds WHERE point = here) THEN
+    IF EXISTS (SELECT FROM lab_holds WHERE point = here) THEN
         PERFORM pg_advisory_xact_lock_shared(8622);
     END IF;
     RETURN new;
 END $$;
-CREATE TRIGGER chaos_hold BEFORE INSERT OR UPDATE ON tasks
-    FOR EACH ROW EXECUTE FUNCTION chaos_hold();
-CREATE TRIGGER chaos_hold BEFORE INSERT ON answers
-    FOR EACH ROW EXECUTE FUNCTION chaos_hold();";
+CREATE TRIGGER lab_hold BEFORE INSERT OR UPDATE ON tasks
+    FOR EACH ROW EXECUTE FUNCTION lab_hold();
+CREATE TRIGGER lab_hold BEFORE INSERT OR UPDATE ON pipelines
+    FOR EACH ROW EXECUTE FUNCTION lab_hold();
+CREATE TRIGGER lab_hold BEFORE INSERT ON answers
+    FOR EACH ROW EXECUTE FUNCTION lab_hold();";
 
 /// Creates the triggers.
 pub(crate) async fn prepare(server: &PostgresServer) -> Result<()> {
@@ -45,13 +59,13 @@ impl DatabaseHold {
     pub(crate) async fn at(server: &PostgresServer, point: &str) -> Result<Self> {
         let mut session = server.session(DATABASE)?;
         session.run("SELECT pg_advisory_lock(8622)").await?;
-        session.run(&format!("INSERT INTO chaos_holds VALUES ('{point}')")).await?;
+        session.run(&format!("INSERT INTO lab_holds VALUES ('{point}')")).await?;
         Ok(Self(session))
     }
 
     /// Releases all transactions. The session is gone if PostgreSQL was killed meanwhile.
     pub(crate) async fn release(mut self, server: &PostgresServer) -> Result<()> {
-        server.query(DATABASE, "DELETE FROM chaos_holds").await?;
+        server.query(DATABASE, "DELETE FROM lab_holds").await?;
         if self.0.run("SELECT pg_advisory_unlock(8622)").await.is_err() {
             drop(self.0);
         }
