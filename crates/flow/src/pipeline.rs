@@ -198,15 +198,13 @@ impl PipelineWorkflow {
     #[run(name = "pipeline")]
     pub async fn run(ctx: &mut WorkflowContext<Self>) -> WorkflowResult<PipelineRun> {
         let stop = WorkflowCancellationToken::new();
-        let phase = match ctx.state_mut(|it| it.retry.take()) {
-            Some(PhaseRetry { phase, job_number, seconds }) => {
-                let request = ctx.state(|it| it.phase_request(phase, job_number));
-                run_phase(ctx.clone(), request, stop.clone(), Some(seconds))
-            }
-            None => {
-                save(ctx).await;
-                prepare(ctx.clone(), stop.clone())
-            }
+        let retry = ctx.state_mut(|it| it.retry.take());
+        let phase = if let Some(PhaseRetry { phase, job_number, seconds }) = retry {
+            let request = ctx.state(|it| it.phase_request(phase, job_number));
+            run_phase(ctx.clone(), request, stop.clone(), Some(seconds))
+        } else {
+            save(ctx).await;
+            prepare(ctx.clone(), stop.clone())
         };
         let mut in_flight = PhaseInFlight { phase, stop, children: TaskChildren::default() };
         let mut requester = None;
@@ -599,7 +597,7 @@ async fn next_input(ctx: &WorkflowContext<PipelineWorkflow>) -> Option<PipelineI
     let is_settled =
         move |it: &PipelineWorkflow| !it.inbox.is_empty() || context.all_handlers_finished();
     let _ = ctx.wait_condition_with_options(is_settled, uncancellable_wait()).await;
-    ctx.state(|it| it.next_input())
+    ctx.state(PipelineWorkflow::next_input)
 }
 
 /// Returns options for a wait that survives cancellation of the workflow. Pipelines are cancelled

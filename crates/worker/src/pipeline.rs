@@ -340,13 +340,11 @@ impl PipelineActivities {
         ctx.job.fault_point("committed")?;
         let error = publish(&ctx, &worktree, commit).await?;
         ctx.job.fault_point("handed over")?;
-        Ok(match error {
-            Some(_) => DeliveredStory { branch: None, commit: None, error },
-            None => {
-                let branch = Some(task_branch(ctx.request.pipeline.as_task()));
-                DeliveredStory { branch, commit: Some(commit), error: None }
-            }
-        })
+        if error.is_some() {
+            return Ok(DeliveredStory { branch: None, commit: None, error });
+        }
+        let branch = Some(task_branch(ctx.request.pipeline.as_task()));
+        Ok(DeliveredStory { branch, commit: Some(commit), error: None })
     }
 
     /// Writes and commits the files of a finished phase, and completes its result.

@@ -179,5 +179,5 @@ async fn run_with_checkpoints(
         gates.finish().await;
         run
     };
-    with_checkpoints(worktree, &project.rules, running).await
+    with_checkpoints(worktree, &project.rules, Box::pin(running)).await
 }

@@ -48,7 +48,7 @@ pub(super) async fn run(
         keep_end: Some(keep_end),
     };
     let running = services.agents.run(&ctx.job, &ctx.project, worktree.into(), assignment);
-    let run = with_checkpoints(worktree, &ctx.project.rules, running).await?;
+    let run = with_checkpoints(worktree, &ctx.project.rules, Box::pin(running)).await?;
     ctx.job.fault_point("agent ended")?;
     Ok(phase_end(run, &phase))
 }

@@ -67,7 +67,7 @@ register!(Record RECORD PipelineSnapshot => (), |it, _ctx, snapshot| {
 });
 register!(Prepare PREPARE PhaseRequest => PreparedStory, |it, ctx, request| {
     with_heartbeats(ctx, |attempt, stop| async move {
-        until_stopped(&stop.clone(), it.prepare(request, attempt, stop)).await
+        until_stopped(&stop.clone(), Box::pin(it.prepare(request, attempt, stop))).await
     })
     .await
 });
@@ -89,7 +89,7 @@ register!(CancelTasks CANCEL_TASKS CancelTasksRequest => (), |it, ctx, request| 
 });
 register!(Finish FINISH PhaseRequest => DeliveredStory, |it, ctx, request| {
     with_heartbeats(ctx, |attempt, stop| async move {
-        until_stopped(&stop.clone(), it.finish(request, attempt, stop)).await
+        until_stopped(&stop.clone(), Box::pin(it.finish(request, attempt, stop))).await
     })
     .await
 });
