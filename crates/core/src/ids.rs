@@ -32,6 +32,9 @@ pub enum Error {
     },
 }
 
+/// Start of a reference to a version of the task's own plan.
+const PLAN_PREFIX: &str = "plan:";
+
 macro_rules! uuid_id {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
@@ -263,6 +266,18 @@ short_text! {
     /// fetch the content when they need it.
     Reference, 200
 }
+impl Reference {
+    /// Returns a reference to a version of the task's own plan.
+    pub fn of_plan(version: u32) -> Self {
+        Self(format!("{PLAN_PREFIX}{version}").into())
+    }
+
+    /// Returns the version of the task's own plan that it refers to, if it does.
+    pub fn plan_version(&self) -> Option<u32> {
+        self.as_str().strip_prefix(PLAN_PREFIX)?.parse().ok()
+    }
+}
+
 short_text! {
     /// Reason in a person's own words. Longer texts are stored and referred to.
     Reason, 1000

@@ -6,12 +6,13 @@
 
 use serde::{Deserialize, Serialize};
 use tamma_core::cost::Usage;
-use tamma_core::ids::{PolicyVersion, ProjectId, TaskId};
+use tamma_core::ids::{PolicyVersion, ProjectId, Reason, TaskId};
 use tamma_core::rules::Rules;
 use tamma_core::run_result::RunResult;
 use tamma_core::task::Task;
 use tamma_core::task_loop::{Job, JobKind, Outcome, StepRecord};
 use temporalio_common::ActivityDefinition;
+use temporalio_workflow::ActivityExecutionError;
 
 /// Request to run one job of a task.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -216,4 +217,15 @@ impl ActivityDefinition for RecordActivity {
     fn name(&self) -> &str {
         names::RECORD
     }
+}
+
+/// Returns the worker's own error message, without Temporal's wrapping, cut to the length of a
+/// reason.
+pub(crate) fn root_message(error: &ActivityExecutionError) -> String {
+    let Some(mut failure) = error.failure() else { return error.to_string() };
+    while let Some(cause) = &failure.cause {
+        failure = cause;
+    }
+    let text = if failure.message.is_empty() { error.to_string() } else { failure.message.clone() };
+    text.chars().take(Reason::MAX).collect()
 }

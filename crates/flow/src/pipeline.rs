@@ -35,12 +35,9 @@ pub use self::activities::{
     names,
 };
 use self::children::TaskChildren;
-use crate::activities::NON_RETRYABLE;
+use crate::activities::{NON_RETRYABLE, root_message};
 use crate::task::WorkflowTuning;
 use crate::{AGENT_TASK_QUEUE, TASK_QUEUE};
-
-/// Longest error of a failed activity that the run keeps, in characters.
-const MAX_ERROR_CHARS: usize = 1000;
 
 /// Longest time without a result after which a phase counts as hanging. The worker enforces the
 /// phase's own limit.
@@ -555,16 +552,6 @@ fn activity_options(
         .cancellation_token(stop)
         .task_queue(queue.to_owned())
         .build()
-}
-
-/// Returns the worker's own error message, without Temporal's wrapping.
-fn root_message(error: &ActivityExecutionError) -> String {
-    let Some(mut failure) = error.failure() else { return error.to_string() };
-    while let Some(cause) = &failure.cause {
-        failure = cause;
-    }
-    let text = if failure.message.is_empty() { error.to_string() } else { failure.message.clone() };
-    text.chars().take(MAX_ERROR_CHARS).collect()
 }
 
 /// Returns the current time, which is deterministic under replay.

@@ -180,6 +180,9 @@ pub struct AppliedRules {
     pub policy: String,
     /// Open tasks that had other rules.
     pub tasks: Vec<RulesOfTask>,
+    /// Open tasks whose data cannot be read. They keep their rules.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub damaged: Vec<UnreadableTask>,
 }
 
 /// Effect of new rules on one task.

@@ -463,10 +463,7 @@ impl McpServer {
             | "answer_pipeline" => self.dispatch_pipeline_tool(by, name, arguments).await,
             "search_knowledge" => {
                 let SearchKnowledge { query, project } = parse(arguments)?;
-                let project = match project {
-                    Some(project) => Some(self.app.resolve_project(Some(&project)).await?.id),
-                    None => None,
-                };
+                let project = self.app.project_filter(project.as_deref()).await?;
                 let filter = KnowledgeFilter { project, ..KnowledgeFilter::default() };
                 to_json(&self.app.list_knowledge(&filter, Some(&query)).await?)
             }
@@ -491,10 +488,7 @@ impl McpServer {
         match name {
             "list_pipelines" => {
                 let query: ListPipelines = parse(arguments)?;
-                let project = match &query.project {
-                    Some(project) => Some(self.app.resolve_project(Some(project)).await?.id),
-                    None => None,
-                };
+                let project = self.app.project_filter(query.project.as_deref()).await?;
                 let filter =
                     PipelineFilter { project, live: query.live, needs_person: query.waiting };
                 to_json(&self.app.pipeline_list(&filter, MAX_RESULTS).await?)
@@ -538,10 +532,7 @@ impl McpServer {
     }
 
     async fn list_tasks(&self, query: ListTasks) -> Result<Value, Error> {
-        let project = match &query.project {
-            Some(project) => Some(self.app.resolve_project(Some(project)).await?.id),
-            None => None,
-        };
+        let project = self.app.project_filter(query.project.as_deref()).await?;
         if query.overdue {
             let window = PageRequest { after: None, limit: MAX_RESULTS };
             return to_json(&self.app.overdue_tasks(project, &window).await?);

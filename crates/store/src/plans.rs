@@ -2,7 +2,7 @@
 
 use sqlx::types::Json;
 use tamma_core::ids::{PlanHash, TaskId};
-use tamma_core::plan::Plan;
+use tamma_core::plan::{Plan, PlanSummary};
 use tamma_core::task_loop::Timestamp;
 
 use crate::connection::Store;
@@ -10,6 +10,22 @@ use crate::error::{Conflict, CorruptData, Error, Result};
 use crate::steps::WriteOutcome;
 
 impl Store {
+    /// Saves a plan that a person has edited, and that is stored as a text, as a version of the
+    /// task's plan. Plans of planners are saved already.
+    pub async fn save_edited_plan(&self, task: TaskId, plan: &PlanSummary) -> Result<()> {
+        if plan.stored_at.plan_version().is_some() {
+            return Ok(());
+        }
+        let text = self.text(&plan.stored_at).await?;
+        let content = serde_json::from_str(&text).map_err(|error| CorruptData {
+            what: "edited plan",
+            key: task.to_string(),
+            reason: error.to_string(),
+        })?;
+        self.save_plan(task, plan.version, &content).await?;
+        Ok(())
+    }
+
     /// Saves a version of a task's plan.
     ///
     /// Saving the same plan again changes nothing; different content under the same version is

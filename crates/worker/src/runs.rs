@@ -11,7 +11,7 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use tamma_core::budget::{self, Spend, SpendLimit};
 use tamma_core::failure::FailureKind;
-use tamma_core::ids::Name;
+use tamma_core::ids::{Name, Reason};
 use tamma_core::plan::criterion_id;
 use tamma_core::prices;
 use tamma_core::rules::{AgentRules, AgentSelection, Effort, Rules};
@@ -146,21 +146,23 @@ impl AgentRun {
         let Some(mut failure) = self.report.end.failure(&self.provider) else {
             return Err(Error::Stopped);
         };
-        // The last line of stderr is often the cause.
         if failure.kind == FailureKind::Crashed
-            && let Some(last) =
-                self.report.stderr.lines().rev().find(|line| !line.trim().is_empty())
-            && let Ok(reason) = format!("{}; last output: {}", failure.reason, last.trim())
-                .chars()
-                .take(tamma_core::ids::Reason::MAX)
-                .collect::<String>()
-                .parse()
+            && let Ok(reason) = crash_reason(failure.reason.as_str(), &self.report.stderr).parse()
         {
             failure.reason = reason;
         }
         let outcome = Outcome::Failed(failure);
         Ok(JobResult::finished(outcome).with_usage(self.report.usage))
     }
+}
+
+/// Returns the reason of a crash with the last line of stderr, which is often the cause.
+pub(crate) fn crash_reason(reason: &str, stderr: &str) -> String {
+    let reason = match stderr.lines().rev().find(|line| !line.trim().is_empty()) {
+        Some(last) => format!("{reason}; last output: {}", last.trim()),
+        None => reason.to_owned(),
+    };
+    reason.chars().take(Reason::MAX).collect()
 }
 
 /// Returns the agent of a run with its name: a tier's, a council seat's or a suggested one.

@@ -98,7 +98,7 @@ fn apply(arguments: &ApplyArgs) -> Result<ExitCode> {
         let mut out = anstream::stdout().lock();
         let policy = applied.policy.get(..12).unwrap_or(&applied.policy);
         writeln!(out, "Rules {policy} of {}", output::sanitize(&applied.project))?;
-        if applied.tasks.is_empty() {
+        if applied.tasks.is_empty() && applied.damaged.is_empty() {
             writeln!(out, "All open tasks already use them.")?;
         }
         for task in &applied.tasks {
@@ -111,6 +111,10 @@ fn apply(arguments: &ApplyArgs) -> Result<ExitCode> {
                     writeln!(out, "{id} {title}: unchanged, {}", output::sanitize(error))?;
                 }
             }
+        }
+        for task in &applied.damaged {
+            let (id, title) = (short_id(task.id), output::sanitize(&task.title));
+            writeln!(out, "{id} {title}: unchanged, {}", output::sanitize(&task.error))?;
         }
         Ok(ExitCode::SUCCESS)
     })

@@ -25,7 +25,8 @@ use super::activities::{
     CancelTasksActivity, CancelTasksRequest, MergeRequest, MergeTaskActivity, StoryTasksActivity,
     StoryTasksRequest,
 };
-use super::{PipelineWorkflow, activity_options, now, root_message};
+use super::{PipelineWorkflow, activity_options, now};
+use crate::activities::root_message;
 use crate::search_attributes;
 use crate::task::{TaskWorkflow, WorkflowInput, WorkflowOrigin};
 use crate::{TASK_QUEUE, workflow_id};

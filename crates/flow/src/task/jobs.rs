@@ -6,7 +6,6 @@ use futures_util::future::FutureExt as _;
 use tamma_core::actor::Actor;
 use tamma_core::cost::Usage;
 use tamma_core::failure::{FailureKind, JobFailure};
-use tamma_core::ids::Reason;
 use tamma_core::run_queue;
 use tamma_core::task_loop::{EventKind, Outcome, Placement, TaskEvent, Timestamp};
 use tamma_core::version::FormatVersion;
@@ -19,7 +18,7 @@ use temporalio_workflow::{
 
 use super::{BoxedFuture, TaskWorkflow, now, publish_search_attributes, retry_policy, sleep_until};
 use crate::AGENT_TASK_QUEUE;
-use crate::activities::{JobActivity, JobRequest, JobResult, NON_RETRYABLE};
+use crate::activities::{JobActivity, JobRequest, JobResult, NON_RETRYABLE, root_message};
 
 /// Runs a job, and converts its result to an event.
 pub(super) fn run_job(
@@ -138,21 +137,11 @@ fn has_waited_too_long(error: &ActivityExecutionError) -> bool {
     error.as_timeout().is_some_and(|it| it.timeout_type() == TimeoutType::ScheduleToStart)
 }
 
-/// Returns the worker's own error message, without Temporal's wrapping.
-fn root_message(error: &ActivityExecutionError) -> String {
-    let Some(mut failure) = error.failure() else { return error.to_string() };
-    while let Some(cause) = &failure.cause {
-        failure = cause;
-    }
-    if failure.message.is_empty() { error.to_string() } else { failure.message.clone() }
-}
-
 /// Converts a final activity error to a failure for the state machine.
 fn to_failure(error: &ActivityExecutionError) -> JobFailure {
     let kind =
         if error.as_timeout().is_some() { FailureKind::TimedOut } else { FailureKind::Crashed };
-    let text: String = root_message(error).chars().take(Reason::MAX).collect();
-    let reason = text.parse().or_else(|_| "no reason was given".parse());
+    let reason = root_message(error).parse().or_else(|_| "no reason was given".parse());
     // The fallback text is a valid reason.
     #[expect(clippy::expect_used, reason = "the constant is valid")]
     JobFailure { kind, reason: reason.expect("valid") }

@@ -51,10 +51,7 @@ pub(super) async fn list(
     State(state): State<ApiState>,
     QueryParams(query): QueryParams<KnowledgeQuery>,
 ) -> Result<Json<KnowledgeList>, Problem> {
-    let project = match &query.project {
-        Some(project) => Some(state.app.resolve_project(Some(project)).await?.id),
-        None => None,
-    };
+    let project = state.app.project_filter(query.project.as_deref()).await?;
     let filter = KnowledgeFilter {
         project,
         kind: query

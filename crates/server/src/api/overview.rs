@@ -51,10 +51,7 @@ pub(super) async fn metrics(
         let detail = format!("The period of {days} days is out of range.");
         return Err(Error::invalid(detail, "Use 1 to 366 days.").into());
     }
-    let project = match &query.project {
-        Some(project) => Some(state.app.resolve_project(Some(project)).await?.id),
-        None => None,
-    };
+    let project = state.app.project_filter(query.project.as_deref()).await?;
     Ok(Json(state.app.metrics(project, days).await?))
 }
 

@@ -41,10 +41,7 @@ pub(super) async fn list(
     State(state): State<ApiState>,
     QueryParams(query): QueryParams<ListQuery>,
 ) -> Result<Json<PipelineList>, Problem> {
-    let project = match &query.project {
-        Some(project) => Some(state.app.resolve_project(Some(project)).await?.id),
-        None => None,
-    };
+    let project = state.app.project_filter(query.project.as_deref()).await?;
     let limit = query.limit.unwrap_or(DEFAULT_LIMIT);
     if !(1..=MAX_LIMIT).contains(&limit) {
         let detail = format!("The limit {limit} is out of range.");

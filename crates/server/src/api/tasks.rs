@@ -61,10 +61,7 @@ pub(super) async fn list(
     if let Some(digits) = &query.short {
         return Ok(Json(state.app.find_tasks_by_digits(digits).await?));
     }
-    let project = match &query.project {
-        Some(project) => Some(state.app.resolve_project(Some(project)).await?.id),
-        None => None,
-    };
+    let project = state.app.project_filter(query.project.as_deref()).await?;
     let filter = TaskFilter {
         project,
         states: query.state.as_deref().map(parse_states).transpose()?.unwrap_or_default(),
@@ -251,10 +248,7 @@ pub(super) async fn inbox(
     State(state): State<ApiState>,
     QueryParams(query): QueryParams<InboxQuery>,
 ) -> Result<Json<InboxPage>, Problem> {
-    let project = match &query.project {
-        Some(project) => Some(state.app.resolve_project(Some(project)).await?.id),
-        None => None,
-    };
+    let project = state.app.project_filter(query.project.as_deref()).await?;
     let pipelines = match &query.after {
         None => state.app.waiting_pipelines(project).await?,
         Some(_) => Vec::new(),
@@ -272,10 +266,7 @@ pub(super) async fn overdue(
     State(state): State<ApiState>,
     QueryParams(query): QueryParams<InboxQuery>,
 ) -> Result<Json<TaskPage>, Problem> {
-    let project = match &query.project {
-        Some(project) => Some(state.app.resolve_project(Some(project)).await?.id),
-        None => None,
-    };
+    let project = state.app.project_filter(query.project.as_deref()).await?;
     Ok(Json(state.app.overdue_tasks(project, &page_request(query.after, query.limit)?).await?))
 }
 
@@ -300,10 +291,7 @@ pub(super) async fn failing(
     State(state): State<ApiState>,
     QueryParams(query): QueryParams<FailingQuery>,
 ) -> Result<Json<TaskPage>, Problem> {
-    let project = match &query.project {
-        Some(project) => Some(state.app.resolve_project(Some(project)).await?.id),
-        None => None,
-    };
+    let project = state.app.project_filter(query.project.as_deref()).await?;
     let limit = page_request(None, query.limit)?.limit;
     Ok(Json(state.app.failing_tasks(project, limit).await?))
 }

@@ -7,7 +7,7 @@
 use tamma_core::approval::ApprovalScope;
 use tamma_core::format::capitalize;
 use tamma_core::ids::{CommitId, Reason, TaskId};
-use tamma_core::plan::{PlanAdjustment, PlanSummary};
+use tamma_core::plan::PlanAdjustment;
 use tamma_core::rules::Permission;
 use tamma_core::task_loop::{self, Refusal, TaskLoop};
 use tamma_flow::{ActionRequest, TaskWorkflow, workflow_id};
@@ -66,9 +66,11 @@ impl App {
             Ok(Err(error)) => return Err(self.update_error(task, error).await),
             Err(_) => return Err(Error::WorkflowTimeout),
         };
-        if let Some(plan) = edited {
+        if let Some(plan) = edited
             // The worker does the same before it checks the plan. Until then, people can read it.
-            self.save_edited_plan(task, &plan).await;
+            && let Err(error) = self.store.save_edited_plan(task, &plan).await
+        {
+            tracing::warn!(%task, %error, "failed to save edited plan; the worker will");
         }
         Ok(TaskStatus {
             state: status.state,
@@ -185,20 +187,6 @@ impl App {
             adjustments: self.store.save_text(&to_text(&applied)?).await?,
             reason,
         })
-    }
-
-    /// Saves an accepted edit as a version of the plan.
-    async fn save_edited_plan(&self, task: TaskId, plan: &PlanSummary) {
-        let saved = async {
-            let text = self.store.text(&plan.stored_at).await?;
-            let content =
-                serde_json::from_str(&text).map_err(|error| Error::Internal(Box::new(error)))?;
-            self.store.save_plan(task, plan.version, &content).await?;
-            Ok::<_, Error>(())
-        };
-        if let Err(error) = saved.await {
-            tracing::warn!(%task, %error, "failed to save edited plan; the worker will");
-        }
     }
 }
 

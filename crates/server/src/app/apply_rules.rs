@@ -35,20 +35,21 @@ impl App {
         let policy = rules.version();
         let states = State::iter().filter(|state| !state.is_terminal()).collect();
         let filter = TaskFilter { project: Some(project.id), states, ..TaskFilter::default() };
-        let (mut tasks, mut after) = (Vec::new(), None);
+        let (mut tasks, mut damaged, mut after) = (Vec::new(), Vec::new(), None);
         loop {
             let page = self.list_tasks(&filter, &PageRequest { after, limit: 500 }).await?;
             let updates = page.tasks.into_iter().map(|card| self.update_task(card, by, &rules));
             let updated: Vec<_> =
                 stream::iter(updates).buffered(MAX_CONCURRENT_UPDATES).collect().await;
             tasks.extend(updated.into_iter().flatten());
+            damaged.extend(page.damaged);
             after = page.next;
             if after.is_none() {
                 break;
             }
         }
         tracing::info!(%by, project = project.name, %policy, tasks = tasks.len(), "rules applied");
-        Ok(AppliedRules { project: project.name, policy: policy.to_string(), tasks })
+        Ok(AppliedRules { project: project.name, policy: policy.to_string(), tasks, damaged })
     }
 
     /// Updates one task, unless it has these rules. A failure concerns this task only.

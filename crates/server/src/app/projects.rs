@@ -65,6 +65,17 @@ impl App {
         Ok(self.store.project(id).await?)
     }
 
+    /// Returns the project of a filter; `None` stands for all projects.
+    pub(crate) async fn project_filter(
+        &self,
+        id_or_name: Option<&str>,
+    ) -> Result<Option<ProjectId>, Error> {
+        match id_or_name {
+            Some(id_or_name) => Ok(Some(self.resolve_project(Some(id_or_name)).await?.id)),
+            None => Ok(None),
+        }
+    }
+
     /// Resolves a project by ID or name. `None` selects the only registered project.
     pub(crate) async fn resolve_project(
         &self,

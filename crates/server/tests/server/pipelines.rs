@@ -1,21 +1,23 @@
 //! Pipelines without a worker: stored runs in the inbox, on pages, in chat and over MCP, and who may act
 //! on them.
 
+use std::collections::BTreeMap;
+
 use reqwest::Method;
 use serde_json::{Value, json};
-use tamma_core::ids::{PipelineId, ProjectId};
+use tamma_core::ids::{Name, PipelineId, ProjectId};
 use tamma_core::pipeline::signal::{PhaseSignal, SignalSource};
 use tamma_core::pipeline::{
-    PhaseDefinition, PhaseRunner, PhaseWork, PipelineDefinition, PipelineEvent, PipelineRequest,
-    PipelineRun, TaskSplit, step,
+    GateAnswer, PhaseDefinition, PhaseRunner, PhaseWork, PipelineDefinition, PipelineEvent,
+    PipelineRequest, PipelineRun, TaskSplit, step,
 };
 use tamma_core::pipeline_alert::alert_for;
-use tamma_core::rules::Rules;
+use tamma_core::rules::{self, ConfigFile, Rules};
 use tamma_store::PipelineWrite;
 use uuid::Uuid;
 
 use crate::browser::{Browser, between, local_config};
-use crate::people::Team;
+use crate::people::{PEOPLE, Team};
 use crate::test_server::{TestServer, config, new_id, read};
 
 /// Run at the gate of its second phase.
@@ -256,4 +258,46 @@ async fn the_tasks_of_a_split_are_shown_with_their_content_before_they_start() {
     let (_, listed) = server.get("/pipelines").await;
     assert_eq!(listed["pipelines"][0]["tasks"][0]["description"], Value::Null, "lists are short");
     server.end().await;
+}
+
+#[tokio::test]
+async fn only_approvers_start_after_an_approval_that_nobody_gave() {
+    let team = Team::new().await;
+    let text = format!(
+        "{PEOPLE}pipelines:\n  release:\n    phases:\n      - {{ id: sign_off, runner: approval }}\n      \
+         - {{ id: build, runner: command, run: make }}\n"
+    );
+    std::fs::write(team.folder.path().join("tamma.yaml"), &text).expect("written");
+    let (ada, max) = (team.add("Ada").await, team.add("Max").await);
+    let start = async |token: &str, story: &str, from: u8| {
+        let run = json!({
+            "feature_dir": "plans/a", "story_id": story, "pipeline": "release", "from": from,
+        });
+        team.post("/pipelines", token, "Grace", &run).await
+    };
+    let (status, problem) = start(&max, "A-1", 2).await;
+    let detail = "Max is a member and does not have the decide permission.";
+    assert_eq!((status, &problem["detail"]), (403, &json!(detail)));
+    assert_eq!(start(&max, "A-1", 1).await.0, 200, "the approval comes first");
+    assert_eq!(start(&ada, "A-2", 2).await.0, 200);
+    // Ada has answered in an earlier run, which was cancelled later.
+    let file = ConfigFile { name: "tamma.yaml", text: &text };
+    let rules = rules::load(Some(file), &BTreeMap::new()).expect("rules").rules;
+    let request = PipelineRequest {
+        definition: rules.pipeline("release").expect("pipeline"),
+        feature_dir: "plans/a".to_owned(),
+        story_id: "A-3".to_owned(),
+        from: 1,
+        to: 2,
+        approve: [].into(),
+    };
+    let by: Name = "Ada".parse().expect("name");
+    let answered = PipelineEvent::GateAnswered { answer: GateAnswer::Continue, by: by.clone() };
+    let mut run = PipelineRun::new(request).expect("run");
+    for event in [PipelineEvent::Start, answered, PipelineEvent::Cancelled { by }] {
+        run = step(&run, now(), event).expect("step").0;
+    }
+    save(&team.server, team.project, 1, run).await;
+    assert_eq!(start(&max, "A-3", 2).await.0, 200);
+    team.server.end().await;
 }

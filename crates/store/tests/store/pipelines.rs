@@ -10,7 +10,7 @@ use tamma_core::rules::Rules;
 use tamma_core::task_loop::Timestamp;
 use tamma_core::tier::Tier;
 use tamma_store::{
-    NewDelivery, NewRun, PipelineFilter, PipelineWrite, RunNumber, Store, WriteOutcome,
+    NewDelivery, NewRun, PipelineFilter, PipelineWrite, RunNumber, Store, TaskChange, WriteOutcome,
 };
 use tamma_testkit::postgres::TestDatabase;
 use uuid::Uuid;
@@ -105,6 +105,16 @@ async fn an_older_or_repeated_write_changes_nothing() {
             .await
             .is_err()
     );
+}
+
+#[tokio::test]
+async fn changes_of_pipelines_are_listed_after_a_lost_connection() {
+    let (_database, store) = fresh().await;
+    store.ensure_pipeline(id(1), PROJECT, "plans/a", "A-1").await.expect("result");
+    let since = store.now().await.expect("time");
+    store.save_pipeline(&write(1, 1, at_gate())).await.expect("result");
+    let changes = store.changed_since(since).await.expect("result");
+    assert_eq!(changes, [TaskChange { task: id(1).as_task(), sequence: 1 }]);
 }
 
 #[tokio::test]

@@ -18,7 +18,7 @@ pub(super) async fn check(
     ctx: &JobContext,
     plan: &PlanSummary,
 ) -> Result<JobResult, Error> {
-    save_edited_plan(services, ctx, plan).await?;
+    services.store.save_edited_plan(ctx.task.id, plan).await?;
     let (_, plan) = services.store.plan_by_hash(ctx.task.id, plan.hash).await?;
     let project = ctx.project();
     let index = services.knowledge.index(project).await?;
@@ -34,21 +34,4 @@ pub(super) async fn check(
     let key = (ctx.task.id, project);
     services.store.save_matches(key, plan.hash(), &result, &shown).await?;
     Ok(JobResult::finished(Outcome::Checked { blockers, warnings }))
-}
-
-/// Saves a plan that a person has edited as a version of the task's plan. Plans of planners are
-/// saved already.
-async fn save_edited_plan(
-    services: &Services,
-    ctx: &JobContext,
-    plan: &PlanSummary,
-) -> Result<(), Error> {
-    if plan.stored_at.as_str().starts_with("plan:") {
-        return Ok(());
-    }
-    let text = services.store.text(&plan.stored_at).await?;
-    let content = serde_json::from_str(&text)
-        .map_err(|error| Error::Internal(format!("cannot read the edited plan: {error}")))?;
-    services.store.save_plan(ctx.task.id, plan.version, &content).await?;
-    Ok(())
 }

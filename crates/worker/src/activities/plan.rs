@@ -29,7 +29,7 @@ pub(super) async fn plan(
     // An earlier attempt may have crashed after it saved the plan.
     match services.store.plan(ctx.task.id, version).await {
         Ok(plan) if ctx.attempt > 1 => {
-            return planned_result(ctx, &plan, version);
+            return Ok(planned_result(ctx, &plan, version));
         }
         Ok(_) | Err(tamma_store::Error::NotFound { .. }) => {}
         Err(error) => return Err(error.into()),
@@ -73,7 +73,7 @@ pub(super) async fn plan(
             let save = || services.store.save_plan(ctx.task.id, version, &plan);
             retry_until_stopped(&ctx.stop, save).await?;
             ctx.fault_point("plan saved")?;
-            let result = planned_result(ctx, &plan, version)?;
+            let result = planned_result(ctx, &plan, version);
             Ok(result.with_usage(run.report.usage))
         }
         RunEnd::Finished { submission: Submission::Invalid { errors, .. }, .. } => {
@@ -109,7 +109,7 @@ pub(super) async fn plan_text(
     ctx: &JobContext,
     at: &Reference,
 ) -> Result<String, Error> {
-    let Some(version) = at.as_str().strip_prefix("plan:").and_then(|text| text.parse().ok()) else {
+    let Some(version) = at.plan_version() else {
         return Ok(services.store.text(at).await?);
     };
     let plan = services.store.plan(ctx.task.id, version).await?;
@@ -117,11 +117,9 @@ pub(super) async fn plan_text(
 }
 
 /// Builds the result for a saved plan.
-fn planned_result(ctx: &JobContext, plan: &Plan, version: u32) -> Result<JobResult, Error> {
-    let stored_at = format!("plan:{version}");
-    let stored_at =
-        stored_at.parse().map_err(|_| Error::Internal("invalid plan reference".to_owned()))?;
-    Ok(JobResult::finished(Outcome::Planned(plan.summarize(version, stored_at, &ctx.rules))))
+fn planned_result(ctx: &JobContext, plan: &Plan, version: u32) -> JobResult {
+    let summary = plan.summarize(version, Reference::of_plan(version), &ctx.rules);
+    JobResult::finished(Outcome::Planned(summary))
 }
 
 /// Returns the current plan of the task.

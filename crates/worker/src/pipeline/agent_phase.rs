@@ -14,7 +14,7 @@ use super::{PhaseContext, PhaseEnd, PhaseEndKind};
 use crate::checkpoints::with_checkpoints;
 use crate::error::Error;
 use crate::prompts::{Prompt, PromptSet};
-use crate::runs::{AgentRun, AgentSlot, Assignment, KeepRun};
+use crate::runs::{AgentRun, AgentSlot, Assignment, KeepRun, crash_reason};
 use crate::services::Services;
 use crate::setup::set_up_worktree;
 
@@ -194,13 +194,7 @@ pub(super) fn phase_end(run: AgentRun, phase: &PhaseDefinition) -> PhaseEnd {
         RunEnd::Finished { .. } => {
             PhaseEndKind::Signal(signal::parse(&messages, phase), SignalSource::LastLine)
         }
-        RunEnd::Crashed { reason } => {
-            let last = report.stderr.lines().rev().find(|line| !line.trim().is_empty());
-            PhaseEndKind::Crashed(match last {
-                Some(last) => format!("{reason}; last output: {}", last.trim()),
-                None => reason,
-            })
-        }
+        RunEnd::Crashed { reason } => PhaseEndKind::Crashed(crash_reason(&reason, &report.stderr)),
         RunEnd::Unavailable { reason } | RunEnd::Refused { reason } => {
             PhaseEndKind::Crashed(reason)
         }

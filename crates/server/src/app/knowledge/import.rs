@@ -20,10 +20,7 @@ impl App {
         import: KnowledgeImportRequest,
         by: &Principal,
     ) -> Result<KnowledgeImportResult, Error> {
-        let target = match &import.project {
-            Some(project) => Some(self.resolve_project(Some(project)).await?.id),
-            None => None,
-        };
+        let target = self.project_filter(import.project.as_deref()).await?;
         let projects: BTreeSet<ProjectId> =
             self.store.projects().await?.into_iter().map(|project| project.id).collect();
         let ids: Vec<_> = import.entries.iter().map(|entry| entry.id).collect();

@@ -395,7 +395,7 @@ pub(in crate::web) async fn pipeline_stream(
     headers: HeaderMap,
 ) -> Result<Response, PageError> {
     let mut subscriber = ListSubscriber::new(&state, &session, &headers, None).await?;
-    // Missed changes of pipelines are not listed, so every new stream starts with the whole story.
+    // The story may have changed since its page was rendered.
     subscriber.needs_reload = true;
     let parts = stream::unfold((subscriber, None), move |(mut subscriber, mut shown)| async move {
         loop {
