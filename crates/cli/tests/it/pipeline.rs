@@ -45,7 +45,7 @@ fn a_story_passes_its_gates_stops_at_a_failure_and_is_resumed() {
 
     let mut chat = Chat::new(&machine);
     let (status, _) = chat.lines("how is WISH-001 doing?");
-    assert!(status.contains("at the gate of elaboration"), "{status}");
+    assert!(status.contains("waiting for approval of elaboration"), "{status}");
     let proposed = chat.say("continue WISH-001");
     let command = proposed["proposal"]["command"].as_str().unwrap();
     assert!(command.starts_with("tamma pipeline answer "), "{proposed}");
