@@ -39,7 +39,7 @@ pub struct ChatReply {
     /// Parser of the message.
     #[serde(rename = "read_by", default)]
     pub parsed_by: MessageParser,
-    /// Reason for using the grammar although a model is configured.
+    /// Reason for using the grammar although a model is configured, or the lines that a model wrote.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
 }
