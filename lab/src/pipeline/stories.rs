@@ -29,6 +29,12 @@ const SLOW: &str = "SLOW-01";
 /// Stories with files of an earlier run, whole and damaged.
 const KNOWN: [&str; 2] = ["KNOWN-01", "KNOWN-02"];
 
+/// Instructions in the repository, which replace the built-in ones of phase 5.
+const COMMAND: (&str, &str) = (
+    ".claude/commands/qa-verify-story.md",
+    "Count the greetings, and compare them with the names.",
+);
+
 /// File that a person adds to unblock a story.
 const FIX: &str = "designs.md";
 
@@ -73,7 +79,8 @@ impl Stories {
             let output = format!("A story.\n\n{}\n", success_signal(1));
             repository.write(&format!("{folder}/PHASE-1-OUTPUT.md"), &output)?;
         }
-        repository.commit("stories of earlier runs")?;
+        repository.write(COMMAND.0, COMMAND.1)?;
+        repository.commit("a command, and stories of earlier runs")?;
         let signals = signal_cases(quick);
         let script = |_: &AgentLog| script(&signals);
         let configure = |config: ProjectConfig| config.more(LIMITED);
@@ -172,6 +179,17 @@ impl Stories {
             _ => format!("WORKFLOW {verdict}: {reason}"),
         };
         ensure!(signal == expected, "the run reports `{signal}` instead of `{expected}`");
+        if verdict != PipelineVerdict::Complete {
+            let report = client.cluster.cli.run(&["pipeline", "show", case.story]).await?;
+            let lines = [
+                format!("**Status**: {verdict} at phase 2"),
+                format!("**Reason**: {reason}"),
+                format!("`tamma pipeline run {FEATURE} {} --from 2`", case.story),
+            ];
+            for line in lines {
+                ensure!(report.contains(&line), "the report lacks `{line}`: {report}");
+            }
+        }
         let third = usize::from(verdict == PipelineVerdict::Complete);
         self.check(&finished, &[1, third])?;
         if case.status == PhaseStatus::Blocked {
@@ -310,6 +328,14 @@ pub(crate) async fn check_whole(
     ensure!(report.get("reason").is_none(), "a complete run has a reason: {}", report["reason"]);
     let total = report["total_tokens"].as_u64().context("the report has no tokens")?;
     ensure!(tokens.is_none_or(|tokens| tokens == total), "the report has {total} tokens");
+    let table = client.cluster.cli.run(&["pipeline", "show", &story.story_id]).await?;
+    for (number, record) in &run.records {
+        let title = run.request.phase(*number).map(|it| it.title().to_owned()).unwrap_or_default();
+        let (signal, tokens) = (success_signal(*number), record.work.tokens());
+        let row = format!("| {number}. {title} | complete | {signal} | {tokens} |");
+        ensure!(table.contains(&row), "the table lacks `{row}`: {table}");
+    }
+    ensure!(table.contains(&format!("**Total tokens**: {total} ")), "no total in {table}");
     Ok(())
 }
 
@@ -336,7 +362,8 @@ fn whole_cases() -> Vec<PromptCase> {
         phase_case(2, WHOLE, success(2)),
         with(write("names.txt", "ann\nbo\ncy\n"), 3),
         phase_case(4, WHOLE, reviewed),
-        phase_case(5, WHOLE, success(5)),
+        // Only a prompt with the repository's own instructions has this text.
+        PromptCase::new(COMMAND.1, success(5)),
     ]
 }
 
