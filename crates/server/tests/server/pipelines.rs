@@ -146,7 +146,10 @@ async fn chat_and_mcp_act_on_a_story_like_the_api() {
     };
     let (status, reply) = say("how is wish-001 doing?").await;
     assert_eq!((status, &reply["intent"]), (200, &json!("story_status")), "{reply}");
-    assert!(reply["lines"][0].as_str().is_some_and(|it| it.contains("at the gate")), "{reply}");
+    assert!(
+        reply["lines"][0].as_str().is_some_and(|it| it.contains("waiting for approval")),
+        "{reply}"
+    );
     let (_, reply) = say("what is waiting on me?").await;
     assert!(reply.to_string().contains("WISH-001"), "{reply}");
     let (_, reply) = say("skip this phase of WISH-001").await;

@@ -184,7 +184,7 @@ async fn a_month_at_a_gate_adds_no_events_and_no_writes() {
             act(&handle, answer(GateAnswer::Continue)).await.unwrap();
             let (_, run) = until_delivered(&cluster, 1).await;
             assert_eq!(run.state, PipelineState::Complete, "{:?}", run.records);
-            assert_eq!(commands(&log), ["/pm-story"]);
+            assert_eq!(commands(&log), ["/pm-story generate"]);
         })
         .await;
 }

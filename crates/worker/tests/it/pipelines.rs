@@ -386,7 +386,12 @@ async fn a_phase_that_is_blocked_fails_or_crashes_stops_the_run_with_its_output(
             "it contradicts itself",
         ),
         (vec![say("ELAB PASS\nI think."), end()], PhaseStatus::Failed, "no clear signal"),
-        (vec![say("Half of it."), AgentStep::Exit(3)], PhaseStatus::Failed, "crashed: "),
+        (
+            // The answer to the request shows that the message has arrived.
+            vec![say("Half of it."), AgentStep::Ask { title: "more".into() }, AgentStep::Exit(3)],
+            PhaseStatus::Failed,
+            "crashed: ",
+        ),
     ];
     cluster
         .with_worker(async {
@@ -567,7 +572,7 @@ async fn a_phase_that_waits_for_a_quota_continues_as_new() {
             let (_, run) = until_delivered(&cluster, 1).await;
             assert_eq!(run.state, PipelineState::Complete, "{:?}", run.records);
             assert_ne!(workflow_run(&handle).await, first, "it never continued as new");
-            assert_eq!(commands(&log), ["/pm-story", "/elab-story"]);
+            assert_eq!(commands(&log), ["/pm-story generate", "/elab-story"]);
         })
         .await;
 }
