@@ -185,7 +185,7 @@ const decidePipelines = async (page) => {
   check(await page.getByRole("link", { name: "REF-1", exact: true }).isVisible(), "the gate is in the inbox");
   await page.goto(`${tamma.url}${story}`);
   await page.getByRole("button", { name: "Continue" }).click();
-  await page.getByText("ELAB BLOCKED: who pays for the parcel?").first().waitFor();
+  await page.getByText("ELABORATION BLOCKED: who pays for the parcel?").first().waitFor();
   await page.getByRole("button", { name: "Resume run" }).waitFor();
   check(true, "a blocked phase stops the run, and the open page says why");
   await tamma.run("pipeline", "run", "plans/refunds", "REF-2", "--pipeline", "split");

@@ -19,18 +19,30 @@ use tamma_testkit::postgres::{PostgresServer, PsqlSession};
 /// Triggers.
 const TRIGGERS: &str = "
 CREATE TABLE lab_holds (point text PRIMARY KEY);
+-- State of a pipeline's run, with its phase if it has one: `complete`, `running 2`.
+CREATE FUNCTION lab_state(run jsonb) RETURNS text LANGUAGE sql AS $$
+    SELECT concat_ws(' ', name, coalesce(data ->> 'phase', data #>> '{}'))
+    FROM (SELECT run -> 'state' AS state) AS current, jsonb_each(
+        CASE jsonb_typeof(state)
+            WHEN 'string' THEN jsonb_build_object(state #>> '{}', NULL)
+            ELSE state
+        END
+    ) AS entry (name, data)
+$$;
 CREATE FUNCTION lab_hold() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
     here text;
+    run jsonb;
 BEGIN
     IF tg_table_name = 'tasks' THEN
         here := 'tasks ' || new.state;
     ELSIF tg_table_name = 'pipelines' THEN
-        here := concat_ws(' ', 'pipelines', new.state, new.phase);
+        here := 'pipelines ' || lab_state(new.run);
     ELSE
         SELECT 'answers ' || state INTO here FROM tasks WHERE id = new.task;
         IF NOT found THEN
-            SELECT 'answers phase ' || phase INTO here FROM pipelines WHERE id = new.task;
+            SELECT pipelines.run INTO run FROM pipelines WHERE id = new.task;
+            here := 'answers phase ' || split_part(lab_state(run), ' ', 2);
         END IF;
     END IF;
     IF EXISTS (SELECT FROM lab_holds WHERE point = here) THEN

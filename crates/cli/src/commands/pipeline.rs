@@ -260,7 +260,10 @@ fn show(arguments: &ShowArgs) -> Result<ExitCode> {
             if arguments.target.json {
                 output::print_json(&output)?;
             } else {
-                writeln!(anstream::stdout().lock(), "{}", sanitize(&output.text).trim_end())?;
+                let mut out = anstream::stdout().lock();
+                for line in output.text.trim_end().lines() {
+                    writeln!(out, "{}", sanitize(line))?;
+                }
             }
             return Ok(ExitCode::SUCCESS);
         }
