@@ -212,21 +212,6 @@ impl PipelineActivities {
         attempt: u32,
         stop: CancellationToken,
     ) -> Result<PhaseResult, Error> {
-        let (key, job_number) = (request.pipeline.as_task(), request.job_number);
-        let result = self.run_or_recover(request, attempt, stop).await;
-        if matches!(result, Err(Error::Stopped)) {
-            // The run was cancelled, so nobody asks for this end again.
-            self.unsaved.clear(key, job_number).await?;
-        }
-        result
-    }
-
-    async fn run_or_recover(
-        &self,
-        request: PhaseRequest,
-        attempt: u32,
-        stop: CancellationToken,
-    ) -> Result<PhaseResult, Error> {
         let (store, key) = (&self.services.store, request.pipeline.as_task());
         let job_number = request.job_number;
         let ctx = self.context(request, attempt, stop).await?;
@@ -318,6 +303,10 @@ impl PipelineActivities {
         attempt: u32,
         stop: CancellationToken,
     ) -> Result<DeliveredStory, Error> {
+        // Of phases that were cancelled after their end. Nobody asks for them again.
+        for job_number in 1..request.job_number {
+            self.unsaved.clear(request.pipeline.as_task(), job_number).await?;
+        }
         if request.base.is_none() {
             return Ok(DeliveredStory::default());
         }
