@@ -36,7 +36,7 @@ use tamma_flow::activities::{JobRequest, PendingSteps};
 use tamma_flow::pipeline::{
     DeliveredStory, PhaseRequest, PhaseResult, PipelineSnapshot, PreparedStory,
 };
-use tamma_store::PipelineWrite;
+use tamma_store::{EndedRun, PipelineWrite};
 use tokio_util::sync::CancellationToken;
 
 use self::story_files::StoryFiles;
@@ -234,6 +234,7 @@ impl PipelineActivities {
             Some(finished) => {
                 let (pipeline, phase) = (ctx.request.pipeline, ctx.request.phase);
                 tracing::info!(%pipeline, phase, "recovered the end of a phase");
+                self.end_recorded_run(&ctx, finished.at).await?;
                 finished
             }
             None => self.run_to_end(&ctx, &worktree, &files).await?,
@@ -251,6 +252,19 @@ impl PipelineActivities {
         ctx.job.fault_point("answer kept")?;
         self.unsaved.clear(key, job_number).await?;
         self.keep_result(&ctx, &worktree, &files, result).await
+    }
+
+    /// Records the end of a recovered run, which its worker could not.
+    async fn end_recorded_run(&self, ctx: &PhaseContext, at: Timestamp) -> Result<(), Error> {
+        let (store, key) = (&self.services.store, ctx.request.pipeline.as_task());
+        let Some(run) = store.latest_run(key).await? else { return Ok(()) };
+        if run.end.is_some() || run.number.job_number != ctx.request.job_number {
+            return Ok(());
+        }
+        let reason = Some("recovered after its worker had ended".to_owned());
+        let end = tamma_store::RunEnd::Finished;
+        let ended = EndedRun { at, end, reason, usage: None, transcript: None };
+        Ok(store.end_run(key, run.number, &ended).await?)
     }
 
     /// Runs a phase, and keeps its end on this machine.
