@@ -37,7 +37,7 @@ use tamma_flow::activities::{JobRequest, PendingSteps};
 use tamma_flow::pipeline::{
     DeliveredStory, PhaseRequest, PhaseResult, PipelineSnapshot, PreparedStory,
 };
-use tamma_store::PipelineWrite;
+use tamma_store::{EndedRun, PipelineWrite};
 use tokio_util::sync::CancellationToken;
 
 use self::story_files::StoryFiles;
@@ -217,21 +217,6 @@ impl PipelineActivities {
         attempt: u32,
         stop: CancellationToken,
     ) -> Result<PhaseResult, Error> {
-        let (key, job_number) = (request.pipeline.as_task(), request.job_number);
-        let result = self.run_or_recover(request, attempt, stop).await;
-        if matches!(result, Err(Error::Stopped)) {
-            // The run was cancelled, so nobody asks for this end again.
-            self.unsaved.clear(key, job_number).await?;
-        }
-        result
-    }
-
-    async fn run_or_recover(
-        &self,
-        request: PhaseRequest,
-        attempt: u32,
-        stop: CancellationToken,
-    ) -> Result<PhaseResult, Error> {
         let (store, key) = (&self.services.store, request.pipeline.as_task());
         let job_number = request.job_number;
         let ctx = self.context(request, attempt, stop).await?;
@@ -254,6 +239,7 @@ impl PipelineActivities {
             Some(finished) => {
                 let (pipeline, phase) = (ctx.request.pipeline, ctx.request.phase);
                 tracing::info!(%pipeline, phase, "recovered the end of a phase");
+                self.end_recorded_run(&ctx, finished.at).await?;
                 finished
             }
             None => self.run_to_end(&ctx, &worktree, &files).await?,
@@ -272,6 +258,19 @@ impl PipelineActivities {
         ctx.job.fault_point("answer kept")?;
         self.unsaved.clear(key, job_number).await?;
         self.keep_result(&ctx, &worktree, &files, result).await
+    }
+
+    /// Records the end of a recovered run, which its worker could not.
+    async fn end_recorded_run(&self, ctx: &PhaseContext, at: Timestamp) -> Result<(), Error> {
+        let (store, key) = (&self.services.store, ctx.request.pipeline.as_task());
+        let Some(run) = store.latest_run(key).await? else { return Ok(()) };
+        if run.end.is_some() || run.number.job_number != ctx.request.job_number {
+            return Ok(());
+        }
+        let reason = Some("recovered after its worker had ended".to_owned());
+        let end = tamma_store::RunEnd::Finished;
+        let ended = EndedRun { at, end, reason, usage: None, transcript: None };
+        Ok(store.end_run(key, run.number, &ended).await?)
     }
 
     /// Runs a phase, and keeps its end on this machine.
@@ -324,8 +323,18 @@ impl PipelineActivities {
         attempt: u32,
         stop: CancellationToken,
     ) -> Result<DeliveredStory, Error> {
+<<<<<<< HEAD
         // Cancelled before it was prepared: there is nothing to deliver.
         if request.base.is_none() || request.story_path.is_none() {
+||||||| 6f97ef2
+        if request.base.is_none() {
+=======
+        // Of phases that were cancelled after their end. Nobody asks for them again.
+        for job_number in 1..request.job_number {
+            self.unsaved.clear(request.pipeline.as_task(), job_number).await?;
+        }
+        if request.base.is_none() {
+>>>>>>> pipe
             return Ok(DeliveredStory::default());
         }
         let ctx = self.context(request, attempt, stop).await?;
