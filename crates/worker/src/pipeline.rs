@@ -323,18 +323,12 @@ impl PipelineActivities {
         attempt: u32,
         stop: CancellationToken,
     ) -> Result<DeliveredStory, Error> {
-<<<<<<< HEAD
-        // Cancelled before it was prepared: there is nothing to deliver.
-        if request.base.is_none() || request.story_path.is_none() {
-||||||| 6f97ef2
-        if request.base.is_none() {
-=======
         // Of phases that were cancelled after their end. Nobody asks for them again.
         for job_number in 1..request.job_number {
             self.unsaved.clear(request.pipeline.as_task(), job_number).await?;
         }
-        if request.base.is_none() {
->>>>>>> pipe
+        // Cancelled before it was prepared: there is nothing to deliver.
+        if request.base.is_none() || request.story_path.is_none() {
             return Ok(DeliveredStory::default());
         }
         let ctx = self.context(request, attempt, stop).await?;
