@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use strum::{Display, IntoStaticStr};
 use tamma_core::budget::Grant;
 use tamma_core::cost::Usd;
-use tamma_core::ids::{KnowledgeId, TaskId};
+use tamma_core::ids::{KnowledgeId, PipelineId, TaskId};
 use tamma_core::task::{Priority, TaskType};
 use tamma_core::task_loop::State;
 
@@ -29,6 +29,15 @@ pub enum RequestedChange {
     },
     /// New task.
     Add(TaskDraft),
+    /// New run of a story's pipeline.
+    RunPipeline(PipelineDraft),
+    /// Action on a story's pipeline.
+    Story {
+        /// Pipeline of the story.
+        pipeline: PipelineId,
+        /// Action.
+        action: StoryAction,
+    },
     /// Decision on an entry of the knowledge base.
     Lesson {
         /// Entry to decide on.
@@ -77,6 +86,36 @@ pub struct TaskDraft {
     pub priority: Option<Priority>,
 }
 
+/// Run of a pipeline, as far as a message describes it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PipelineDraft {
+    /// Name of the project, if the story is known.
+    pub project: Option<String>,
+    /// Folder of the feature.
+    pub feature_dir: String,
+    /// ID of the story.
+    pub story_id: String,
+    /// First phase, if the person gave one.
+    pub from: Option<u8>,
+    /// Last phase, if the person gave one.
+    pub to: Option<u8>,
+    /// Phases that need approval before they start.
+    pub approve: Vec<u8>,
+}
+
+/// Action on a story's pipeline.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Display, IntoStaticStr)]
+#[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
+#[expect(missing_docs, reason = "names are self-explanatory")]
+pub enum StoryAction {
+    Continue,
+    Skip,
+    Stop,
+    Cancel,
+    Resume,
+}
+
 /// Decision on an entry of the knowledge base.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Display)]
 #[serde(rename_all = "snake_case")]
@@ -94,6 +133,8 @@ impl RequestedChange {
         match self {
             Self::Task { action, .. } => action.into(),
             Self::Add(_) => "add",
+            Self::RunPipeline(_) => "run_pipeline",
+            Self::Story { action, .. } => action.into(),
             Self::Lesson { decision: LessonDecision::Approve, .. } => "approve_lesson",
             Self::Lesson { decision: LessonDecision::Reject, .. } => "reject_lesson",
             Self::Lesson { decision: LessonDecision::Retire, .. } => "retire_lesson",
@@ -106,6 +147,18 @@ impl RequestedChange {
         match self {
             Self::Task { task, action } => action.command(*task, context),
             Self::Add(draft) => draft.command(),
+            Self::RunPipeline(draft) => draft.command(),
+            Self::Story { pipeline, action } => {
+                let (id, word) = (pipeline.to_string(), action.to_string());
+                match action {
+                    StoryAction::Continue | StoryAction::Skip | StoryAction::Stop => {
+                        CommandLine::new(&["pipeline", "answer", &id, &word])
+                    }
+                    StoryAction::Cancel | StoryAction::Resume => {
+                        CommandLine::new(&["pipeline", &word, &id])
+                    }
+                }
+            }
             Self::Lesson { lesson, decision, reason } => {
                 CommandLine::new(&["knowledge", &decision.to_string(), &lesson.to_string()])
                     .option("reason", reason.as_deref())
@@ -170,6 +223,19 @@ impl TaskDraft {
             .option("description", self.description.as_deref());
         line.0.extend(["--".to_owned(), self.title.clone()]);
         line
+    }
+}
+
+impl PipelineDraft {
+    fn command(&self) -> CommandLine {
+        let text = |number: Option<u8>| number.map(|number| number.to_string());
+        let gates: Vec<_> = self.approve.iter().map(ToString::to_string).collect();
+        let gates = (!gates.is_empty()).then(|| gates.join(","));
+        CommandLine::new(&["pipeline", "run", &self.feature_dir, &self.story_id])
+            .option("from", text(self.from).as_deref())
+            .option("to", text(self.to).as_deref())
+            .option("approve", gates.as_deref())
+            .option("project", self.project.as_deref())
     }
 }
 

@@ -496,12 +496,11 @@ fn can_precede_command(clause: &str, context: &ChatContext) -> bool {
     rest.trim().is_empty() || task_reference::is_task_name(rest, context, Verb::Cancel)
 }
 
-/// Returns the command in a clause.
-pub(crate) fn parse_command(
-    message: &MessageText<'_>,
-    clause_index: usize,
+/// Returns the part of a clause where a command can start, after polite words, with its offset.
+pub(crate) fn command_head<'a>(
+    message: &'a MessageText<'_>,
     clause: &MessageClause,
-) -> Option<ChatCommand> {
+) -> Option<(usize, &'a str)> {
     let text = message.clause_text(clause);
     let polite = phrase!(POLITE_PREFIX).find(text)?;
     let before = text.get(polite.clone())?;
@@ -519,6 +518,16 @@ pub(crate) fn parse_command(
     if head.starts_with("with ") && !phrase!(r"\bgo ahead\s*$").is_match(before) {
         return None;
     }
+    Some((start, head))
+}
+
+/// Returns the command in a clause.
+pub(crate) fn parse_command(
+    message: &MessageText<'_>,
+    clause_index: usize,
+    clause: &MessageClause,
+) -> Option<ChatCommand> {
+    let (start, head) = command_head(message, clause)?;
     let shift = |range: Range<usize>| start + range.start..start + range.end;
     for (verb, regex) in STATEMENT_REGEXES.iter() {
         let Some(target) = regex.captures(head).and_then(|captures| captures.name("about")) else {

@@ -1,9 +1,11 @@
 //! Tasks and lessons that a message can refer to.
 
 use serde::{Deserialize, Serialize};
-use tamma_core::ids::{CommitId, KnowledgeId, PlanHash, TaskId};
+use tamma_core::ids::{CommitId, KnowledgeId, PipelineId, PlanHash, TaskId};
 use tamma_core::knowledge::EntryStatus;
 use tamma_core::task_loop::{AnswerKind, State};
+
+use crate::change::StoryAction;
 
 /// Tasks and lessons that a message can refer to, and the state of the conversation.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -14,6 +16,9 @@ pub struct ChatContext {
     /// Approved and proposed entries of the knowledge base.
     #[serde(default)]
     pub lessons: Vec<ChatLesson>,
+    /// Stories with a pipeline.
+    #[serde(default)]
+    pub stories: Vec<ChatStory>,
     /// Task that was mentioned last.
     #[serde(default)]
     pub last: Option<TaskId>,
@@ -62,7 +67,32 @@ pub struct ChatLesson {
     pub status: EntryStatus,
 }
 
+/// Story with its pipeline, with what a message can refer to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChatStory {
+    /// ID of the pipeline.
+    pub id: PipelineId,
+    /// ID of the story.
+    pub story_id: String,
+    /// Folder of the feature.
+    pub feature_dir: String,
+    /// Name of the project.
+    pub project: String,
+    /// State in words.
+    pub state: String,
+    /// Number of the run.
+    pub run: u32,
+    /// Actions that are possible now.
+    #[serde(default)]
+    pub actions: Vec<StoryAction>,
+}
+
 impl ChatContext {
+    /// Returns the story with this pipeline.
+    pub fn story(&self, id: PipelineId) -> Option<&ChatStory> {
+        self.stories.iter().find(|story| story.id == id)
+    }
+
     /// Returns the task with this ID.
     pub fn task(&self, id: TaskId) -> Option<&ChatTask> {
         self.tasks.iter().find(|task| task.id == id)

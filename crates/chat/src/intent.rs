@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use strum::{Display, EnumIter, EnumString, IntoStaticStr};
 use tamma_core::format::humanize;
-use tamma_core::ids::{KnowledgeId, TaskId};
+use tamma_core::ids::{KnowledgeId, PipelineId, TaskId};
 
 use crate::change::RequestedChange;
 use crate::command_parser::Verb;
@@ -60,6 +60,13 @@ pub enum Intent {
         /// Text to search for.
         search: Option<String>,
     },
+    /// Status of a story's pipeline.
+    StoryStatus {
+        /// Pipeline to look up.
+        pipeline: PipelineId,
+    },
+    /// List of pipelines.
+    Stories,
     /// Help with using Tamma.
     Help,
     /// Small talk; nothing to do or look up.
@@ -140,6 +147,18 @@ pub enum Clarification {
         /// Task that was named.
         task: TaskId,
     },
+    /// The action is not possible in the story's current state.
+    StoryState {
+        /// Pipeline of the story.
+        pipeline: PipelineId,
+    },
+    /// Story of a run is missing.
+    MissingStory,
+    /// Folder of the feature is missing.
+    MissingFeature {
+        /// ID of the story.
+        story_id: String,
+    },
     /// Confirmation without a pending proposal.
     #[serde(rename = "yes_to_what")]
     #[strum(serialize = "yes_to_what")]
@@ -197,6 +216,17 @@ impl Clarification {
             Self::MissingReason { task } => {
                 format!("Why? The history of {} needs a reason.", title(task))
             }
+            Self::StoryState { pipeline } => match context.story(*pipeline) {
+                Some(story) => format!(
+                    "{} is {}, so that is not possible. What should I do instead?",
+                    story.story_id, story.state
+                ),
+                None => "That is not possible now. What should I do instead?".to_owned(),
+            },
+            Self::MissingStory => "Which story? Give its ID, such as WISH-001.".to_owned(),
+            Self::MissingFeature { story_id } => format!(
+                "Which feature is {story_id} in? Give its folder, such as plans/features/wishlist."
+            ),
             Self::NothingToConfirm => "There is nothing to confirm. What should I do?".to_owned(),
             Self::NotUnderstood => "I didn't understand that. Can you rephrase it?".to_owned(),
         }

@@ -76,7 +76,10 @@ fn proposal_digest(change: &RequestedChange, command: &CommandLine, now: &ChatCo
         RequestedChange::Lesson { lesson, .. } => {
             now.lesson(*lesson).map(|lesson| format!("{lesson:?}"))
         }
-        RequestedChange::Add(_) => None,
+        RequestedChange::Story { pipeline, .. } => {
+            now.story(*pipeline).map(|story| format!("{story:?}"))
+        }
+        RequestedChange::Add(_) | RequestedChange::RunPipeline(_) => None,
     };
     Digest::of(format!("{:?}\n{target_state:?}", command.words()).as_bytes())
 }
@@ -130,7 +133,8 @@ pub enum ConfirmError {
     NotConfirmed,
     /// Target has changed since the proposal.
     #[error(
-        "the task or lesson has changed since the command was shown; nothing was changed. Ask again"
+        "the task, lesson or story has changed since the command was shown; nothing was changed. Ask \
+         again"
     )]
     Changed,
     /// No proposal is pending.

@@ -85,7 +85,7 @@ enum Command {
     /// Take stories through ordered phases
     #[command(subcommand, arg_required_else_help = true)]
     Pipeline(pipeline::Command),
-    /// List tasks waiting on a person
+    /// List tasks and pipelines waiting on a person
     Inbox(inbox::Args),
     /// Approve a plan
     ///

@@ -44,9 +44,9 @@ pub struct AlertMessage {
 pub struct MessageItem {
     /// Kind of the alert, such as `approval_needed`.
     pub kind: String,
-    /// ID of the task.
+    /// ID of the task or pipeline.
     pub task: Uuid,
-    /// Title of the task.
+    /// Title of the task, or story of the pipeline.
     pub title: String,
     /// Name of the project.
     pub project: String,

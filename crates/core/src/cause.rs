@@ -56,6 +56,26 @@ pub enum AlertCause {
         /// Threshold reached.
         stage: TimeoutStage,
     },
+    /// A phase of a pipeline needs approval.
+    PhaseApproval {
+        /// Number of the phase.
+        phase: u8,
+    },
+    /// The tasks of a story need approval.
+    SplitApproval {
+        /// Number of the phase with the tasks.
+        phase: u8,
+    },
+    /// A pipeline stopped because a phase needs a person.
+    PhaseBlocked {
+        /// Number of the phase.
+        phase: u8,
+    },
+    /// A pipeline stopped because a phase failed.
+    PhaseFailed {
+        /// Number of the phase.
+        phase: u8,
+    },
 }
 
 /// Limit of the task loop.
@@ -147,6 +167,10 @@ impl fmt::Display for AlertCause {
             Self::SoftTimeout { state, stage: TimeoutStage::Escalated } => {
                 write!(f, "`{state}` is taking much longer than expected")
             }
+            Self::PhaseApproval { phase } => write!(f, "phase {phase} needs approval"),
+            Self::SplitApproval { phase } => write!(f, "tasks of phase {phase} need approval"),
+            Self::PhaseBlocked { phase } => write!(f, "phase {phase} is blocked"),
+            Self::PhaseFailed { phase } => write!(f, "phase {phase} failed"),
         }
     }
 }

@@ -21,6 +21,7 @@ pub mod level;
 pub mod metrics;
 pub mod operator;
 pub mod pipeline;
+pub mod pipeline_alert;
 pub mod plan;
 pub mod prices;
 pub mod redaction;

@@ -23,6 +23,7 @@ pub use self::definition::{
 pub use self::report::{PhaseRow, PipelineReport, PipelineVerdict};
 pub use self::step::{GateAnswer, PhaseWork, PipelineCommand, PipelineEvent, step};
 pub use self::task_graph::{NodeStatus, StoryTask, TaskGraph, TaskNode, TaskSplit};
+use crate::ids::Name;
 use crate::pipeline::signal::{PhaseSignal, SignalSource};
 use crate::time::Timestamp;
 
@@ -31,6 +32,10 @@ const MAX_FEATURE_DIR: usize = 500;
 
 /// Longest story ID, in bytes.
 const MAX_STORY_ID: usize = 100;
+
+/// Key in the metadata of a story's task that names its pipeline. The task starts from the branch
+/// of the story.
+pub const PIPELINE_METADATA_KEY: &str = "pipeline";
 
 /// Request to run a pipeline.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -199,6 +204,9 @@ pub enum PipelineState {
         verdict: PipelineVerdict,
         /// Reason for the stop.
         reason: String,
+        /// Person who stopped it; `None` if a phase did not complete.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        by: Option<Name>,
     },
 }
 
@@ -222,9 +230,14 @@ impl PipelineState {
         matches!(self, Self::Complete | Self::Stopped { .. })
     }
 
-    /// Returns `true` if a person must decide.
-    pub fn needs_person(&self) -> bool {
+    /// Returns `true` if the run waits for a person's decision.
+    pub fn is_asking(&self) -> bool {
         matches!(self, Self::AtGate(_) | Self::AtSplit(_))
+    }
+
+    /// Returns `true` if a person must act: decide, or fix what stopped the run.
+    pub fn needs_person(&self) -> bool {
+        self.is_asking() || matches!(self, Self::Stopped { by: None, .. })
     }
 
     /// Returns the phase that the run is at. `None` before it starts and after it is complete.
@@ -238,6 +251,15 @@ impl PipelineState {
             | Self::Stopped { phase, .. } => Some(*phase),
         }
     }
+}
+
+/// Approval at the gate of a phase.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GateApproval {
+    /// Person who approved.
+    pub by: Name,
+    /// Time of the approval.
+    pub at: Timestamp,
 }
 
 /// Run of a pipeline.
@@ -258,6 +280,12 @@ pub struct PipelineRun {
     /// Number of the last job. Numbers continue in later runs of the story.
     #[serde(default)]
     pub last_job_number: u32,
+    /// People who let a phase or its tasks start at a gate, by number.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub approvals: BTreeMap<u8, GateApproval>,
+    /// Person who cancelled the run. It stops once its tasks have ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cancelled_by: Option<Name>,
 }
 
 impl PipelineRun {
@@ -289,6 +317,8 @@ impl PipelineRun {
             graphs: BTreeMap::new(),
             planning: BTreeMap::new(),
             last_job_number: 0,
+            approvals: BTreeMap::new(),
+            cancelled_by: None,
         })
     }
 
@@ -400,7 +430,13 @@ impl PipelineRun {
     }
 
     fn stop(&mut self, phase: u8, verdict: PipelineVerdict, reason: String) {
-        self.state = PipelineState::Stopped { phase, verdict, reason };
+        self.state = PipelineState::Stopped { phase, verdict, reason, by: None };
+    }
+
+    /// Stops the run as a person asked.
+    fn stop_by(&mut self, phase: u8, by: &Name, reason: String) {
+        let (verdict, by) = (PipelineVerdict::Blocked, Some(by.clone()));
+        self.state = PipelineState::Stopped { phase, verdict, reason, by };
     }
 }
 
@@ -416,6 +452,9 @@ impl fmt::Display for DescribedState<'_> {
             PipelineState::Running(phase) => write!(f, "running {}", id(phase)),
             PipelineState::AtSplit(phase) => {
                 write!(f, "waiting for approval of the tasks of {}", id(phase))
+            }
+            PipelineState::RunningTasks(phase) if self.0.cancelled_by.is_some() => {
+                write!(f, "cancelling the tasks of {}", id(phase))
             }
             PipelineState::RunningTasks(phase) => write!(f, "running the tasks of {}", id(phase)),
             PipelineState::Complete => write!(f, "complete"),

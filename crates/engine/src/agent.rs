@@ -16,6 +16,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use tamma_core::budget::SpendLimit;
 use tamma_core::cost::{Cost, Price, Tokens, Usage, Usd};
 use tamma_core::failure::{FailureKind, JobFailure};
@@ -175,7 +176,13 @@ pub struct RunRequest {
     pub sandbox: Option<Sandbox>,
     /// Timeouts and retries of the session.
     pub timeouts: AgentTimeouts,
+    /// Callback that keeps the end of the run as soon as it is known. The agent's processes may
+    /// still be exiting, and the report has no error output and only the usage so far.
+    pub keep_end: Option<KeepEnd>,
 }
+
+/// Callback that keeps the end of a run, so that a crash of the worker does not lose it.
+pub type KeepEnd = Arc<dyn Fn(RunReport) -> BoxFuture<'static, ()> + Send + Sync>;
 
 /// Timeouts of an agent's session, and its submission retries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -462,6 +469,15 @@ impl CodingAgent {
                 Err(_) => tracker.end_for_exit(&status.map_or_else(|_| "the agent exited".to_owned(), |s| s.to_string())),
             },
         };
+        if let Some(keep_end) = &request.keep_end {
+            let mut report = RunReport { end: end.clone(), ..tracker.report() };
+            if let Some(endpoint) = endpoint.as_ref().filter(|_| metered) {
+                report.usage = Some(endpoint.ledger().usage);
+                report.metered = true;
+            }
+            // The exit can take seconds, in which the worker may die.
+            keep_end(report.redacted(&redactor)).await;
+        }
         // Closes the agent's standard input, which tells it to exit.
         drop(session);
         match end {

@@ -197,6 +197,9 @@ impl GitVersion {
     }
 }
 
+/// Oldest version that can merge the tasks of a story.
+pub(crate) const MERGE_VERSION: GitVersion = GitVersion { major: 2, minor: 38 };
+
 /// Installed git program of a supported version.
 #[derive(Debug, Clone)]
 pub struct Git {

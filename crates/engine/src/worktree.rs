@@ -15,6 +15,7 @@
 
 mod agent_snapshot;
 mod checkpoint;
+mod merge;
 mod patch;
 mod refs;
 mod snapshot;
@@ -31,6 +32,7 @@ use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::checkpoint::UncommittedWork;
 pub use self::checkpoint::{Checkpoint, LatestWork, remove_remote_refs};
+pub use self::merge::MergeOutcome;
 pub use self::patch::ChangePatch;
 pub(crate) use self::refs::work_ref;
 use self::refs::{RUN_TRAILER, TaskRefs};

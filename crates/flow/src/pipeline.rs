@@ -13,10 +13,11 @@ use std::time::Duration;
 
 use futures_util::future::{Fuse, FusedFuture as _, FutureExt as _, LocalBoxFuture};
 use serde::{Deserialize, Serialize};
-use tamma_core::ids::{CommitId, Name, PipelineId, PolicyVersion, ProjectId, TaskId};
+use tamma_core::ids::{CommitId, Name, PipelineId, PolicyVersion, ProjectId};
 use tamma_core::pipeline::{
     GateAnswer, PhaseRunner, PipelineCommand, PipelineEvent, PipelineRefusal, PipelineRun, step,
 };
+use tamma_core::pipeline_alert::alert_for;
 use tamma_core::rules::Rules;
 use tamma_core::time::Timestamp;
 use tamma_core::version::Edition;
@@ -28,7 +29,8 @@ use temporalio_workflow::{
 };
 
 pub use self::activities::{
-    DeliveredStory, FinishActivity, PhaseActivity, PhaseRequest, PhaseResult, PipelineSnapshot,
+    CancelTasksActivity, CancelTasksRequest, DeliveredStory, FinishActivity, MergeRequest,
+    MergeTaskActivity, MergedTask, PhaseActivity, PhaseRequest, PhaseResult, PipelineSnapshot,
     PrepareActivity, PreparedStory, RecordPipelineActivity, StoryTasksActivity, StoryTasksRequest,
     names,
 };
@@ -122,6 +124,8 @@ pub struct PipelineWorkflow {
     revision: u64,
     prepared: Option<PreparedStory>,
     delivered: Option<DeliveredStory>,
+    /// Set while the end of the run is delivered.
+    finishing: bool,
     /// Received actions with their message numbers, in order of arrival.
     inbox: VecDeque<(u64, PipelineActionRequest)>,
     message_count: u64,
@@ -151,6 +155,7 @@ impl PipelineWorkflow {
             revision: 0,
             prepared: None,
             delivered: None,
+            finishing: false,
             inbox: VecDeque::new(),
             message_count: 0,
             responses: BTreeMap::new(),
@@ -181,9 +186,14 @@ impl PipelineWorkflow {
             children: TaskChildren::default(),
         };
         let mut requester = None;
+        let mut saved = 0;
         loop {
             let finish = run_commands(ctx, &mut in_flight).await;
-            save(ctx).await;
+            let revision = ctx.state(|it| it.revision);
+            if revision > saved {
+                save(ctx).await;
+                saved = revision;
+            }
             if let Some(number) = requester.take() {
                 ctx.state_mut(|it| it.respond(number, Ok(it.run.clone())));
             }
@@ -196,10 +206,7 @@ impl PipelineWorkflow {
             }
             let ended = select! {
                 ended = &mut in_flight.phase => ended,
-                ended = in_flight.children.next().fuse() => {
-                    let (phase, task, completed) = ended;
-                    Some((now(ctx), PipelineEvent::TaskEnded { phase, task, completed }))
-                }
+                event = in_flight.children.next(ctx).fuse() => Some((now(ctx), event)),
                 () = wait_for_message(ctx).fuse() => {
                     let (number, request) = ctx.state_mut(|it| it.inbox.pop_front()).unzip();
                     requester = number;
@@ -277,6 +284,8 @@ impl PipelineWorkflow {
                 .clone()
                 .map(|it| PreparedStory { records: BTreeMap::new(), ..it }),
             delivered: self.delivered.clone(),
+            finishing: self.finishing,
+            alert: alert_for(&self.run.state, &self.input.rules),
         }
     }
 
@@ -321,7 +330,13 @@ async fn run_commands(
                 let event = PipelineEvent::TasksStarted { phase, tasks };
                 let _ = ctx.state_mut(|it| it.apply(at, event));
             }
-            PipelineCommand::Finish { job_number } => finish = Some(job_number),
+            PipelineCommand::CancelTasks { tasks, by, .. } => {
+                in_flight.children.cancel(ctx, tasks, by);
+            }
+            PipelineCommand::Finish { job_number } => {
+                ctx.state_mut(|it| it.finishing = true);
+                finish = Some(job_number);
+            }
         }
     }
     finish
@@ -390,6 +405,7 @@ async fn finish_run(
     if !in_flight.phase.is_terminated() {
         (&mut in_flight.phase).await;
     }
+    in_flight.children.finish().await;
     let phase = ctx.state(|it| it.run.current_phase());
     let request = ctx.state(|it| it.phase_request(phase, job_number));
     let options = activity_options(ctx, TASK_QUEUE, WorkflowCancellationToken::new());
@@ -400,6 +416,7 @@ async fn finish_run(
     ctx.state_mut(|it| {
         it.revision += 1;
         it.delivered = Some(delivered);
+        it.finishing = false;
     });
     save(ctx).await;
 }
@@ -483,6 +500,3 @@ async fn wait_for_responses(
 fn uncancellable_wait() -> WaitConditionOptions {
     WaitConditionOptions::builder().cancellation_token(WorkflowCancellationToken::new()).build()
 }
-
-/// Ended task of a phase: whether it was completed.
-pub(crate) type EndedTask = (u8, TaskId, bool);

@@ -324,8 +324,11 @@ impl AlertDispatcher {
             title: delivery.title.clone(),
             project,
             reason: delivery.cause.to_string(),
-            answers: delivery.answers.iter().map(ToString::to_string).collect(),
-            link: format!("{}/tasks/{}", self.base_url, delivery.task.0),
+            answers: delivery.answers.clone(),
+            link: {
+                let list = if delivery.is_pipeline { "pipelines" } else { "tasks" };
+                format!("{}/{list}/{}", self.base_url, delivery.task.0)
+            },
             reminder: delivery.reminder,
         }
     }

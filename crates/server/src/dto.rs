@@ -23,7 +23,7 @@ pub use alert::{
 };
 pub use bundle::{BundleFile, TaskBundle};
 pub(crate) use card::card_or_unreadable;
-pub use card::{Spend, TaskCard, TaskPage, UnreadableTask, short_id};
+pub use card::{InboxPage, Spend, TaskCard, TaskPage, UnreadableTask, short_id};
 pub use chat::{
     ChatReference, ChatReply, MessageParser, NewChatMessage, ProposedCommand, TaskMention,
 };

@@ -209,7 +209,7 @@ struct ListPipelines {
     project: Option<String>,
     /// Only runs that have not ended.
     live: bool,
-    /// Only runs that wait for a person.
+    /// Only runs that need a person: at a gate, or stopped by a phase.
     waiting: bool,
 }
 
@@ -219,6 +219,16 @@ struct ListPipelines {
 struct PipelineRef {
     /// Story ID, pipeline ID, or the end of the pipeline ID.
     story: String,
+}
+
+/// Phase to read.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct PhaseRef {
+    /// Story ID, pipeline ID, or the end of the pipeline ID.
+    story: String,
+    /// Number of the phase.
+    phase: u8,
 }
 
 /// Run of a pipeline to start.
@@ -252,7 +262,7 @@ struct RunPipeline {
 struct AnswerPipeline {
     /// Story ID, pipeline ID, or the end of the pipeline ID.
     story: String,
-    /// `continue`, `skip` or `stop` at a gate; `cancel` a run; `resume` a stopped run.
+    /// `continue`, `skip` or `stop` at a gate; `cancel` a run; `resume` or `dismiss` a stopped run.
     action: String,
 }
 
@@ -351,6 +361,10 @@ fn tools() -> Vec<Tool> {
             "show_pipeline",
             "Show the pipeline of a story: phases, signals, open question, tasks and report.",
         )),
+        reads(tool::<PhaseRef>(
+            "read_phase_output",
+            "Read the output of a phase, as its agent or command wrote it.",
+        )),
         adds(tool::<RunPipeline>(
             "run_pipeline",
             "Take a story through the phases of its pipeline. Returns at once; follow it with \
@@ -358,7 +372,8 @@ fn tools() -> Vec<Tool> {
         )),
         acts(tool::<AnswerPipeline>(
             "answer_pipeline",
-            "Answer at an approval gate of a pipeline, cancel its run, or resume it.",
+            "Answer at an approval gate of a pipeline, cancel its run, or resume or dismiss a \
+             stopped one.",
         )),
         reads(tool::<SearchKnowledge>("search_knowledge", "Search the knowledge base.")),
         adds(tool::<ProposeKnowledge>(
@@ -444,9 +459,8 @@ impl McpServer {
                 let (task, action) = (self.app.resolve_task_id(&task).await?, parse(action)?);
                 to_json(&self.app.perform_action(task, by()?, action, None).await?)
             }
-            "list_pipelines" | "show_pipeline" | "run_pipeline" | "answer_pipeline" => {
-                self.dispatch_pipeline_tool(by, name, arguments).await
-            }
+            "list_pipelines" | "show_pipeline" | "read_phase_output" | "run_pipeline"
+            | "answer_pipeline" => self.dispatch_pipeline_tool(by, name, arguments).await,
             "search_knowledge" => {
                 let SearchKnowledge { query, project } = parse(arguments)?;
                 let project = match project {
@@ -489,6 +503,11 @@ impl McpServer {
                 let PipelineRef { story } = parse(arguments)?;
                 let id = self.app.resolve_pipeline(&story).await?;
                 to_json(&self.app.pipeline_view(id).await?)
+            }
+            "read_phase_output" => {
+                let PhaseRef { story, phase } = parse(arguments)?;
+                let id = self.app.resolve_pipeline(&story).await?;
+                to_json(&self.app.phase_output(id, phase).await?)
             }
             "run_pipeline" => {
                 let new: RunPipeline = parse(arguments)?;

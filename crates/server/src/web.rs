@@ -72,6 +72,7 @@ pub(crate) fn router(app: App, session_layer: SessionLayer, stop: CancellationTo
         .route("/projects", get(projects::page).post(projects::register))
         .route("/pipelines", get(pipelines::list))
         .route("/pipelines/{id}", get(pipelines::page))
+        .route("/pipelines/{id}/phases/{phase}", get(pipelines::output))
         .route("/pipelines/{id}/actions", post(pipelines::submit_action))
         .route("/tasks", post(new_task::add))
         .route("/tasks/new", get(new_task::page))

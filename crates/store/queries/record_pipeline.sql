@@ -3,7 +3,7 @@
 --
 -- $1 pipeline, $2 run number, $3 revision, $4 run, $5 pipeline name, $6 state, $7 phase, $8 live,
 -- $9 needs a person, $10 started by, $11 started at, $12 base, $13 story path, $14 branch,
--- $15 commit, $16 delivery error, $17 phases.
+-- $15 commit, $16 delivery error, $17 phases, $18 alerts, $19 question of the state, $20 its time.
 WITH saved AS (
     UPDATE pipelines SET
         version = version + 1,
@@ -45,6 +45,28 @@ phased AS (
         reason = excluded.reason, completed_at = excluded.completed_at, tokens = excluded.tokens,
         cost_usd = excluded.cost_usd, took_ms = excluded.took_ms, output = excluded.output
     RETURNING phase
+),
+
+alerted AS (
+    INSERT INTO alerts (task, project, question, kind, severity, cause, answers, at)
+    SELECT saved.id, saved.project, a.question, a.kind, a.severity, a.cause, a.answers, a.at
+    FROM saved, jsonb_to_recordset($18) AS a (
+        question integer, kind text, severity text, cause jsonb, answers text [], at timestamptz
+    )
+    ON CONFLICT (task, question) WHERE question IS NOT NULL DO NOTHING
+    RETURNING id
+),
+
+posted AS (
+    INSERT INTO outbox (alert, reminder) SELECT id, 0 FROM alerted
+    ON CONFLICT (alert, reminder) DO NOTHING
+),
+
+settled AS (
+    UPDATE alerts SET settled_at = $20
+    FROM saved
+    WHERE alerts.task = saved.id AND alerts.settled_at IS NULL
+        AND alerts.question IS DISTINCT FROM $19
 ),
 
 told AS (

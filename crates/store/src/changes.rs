@@ -48,7 +48,7 @@ impl Store {
         Ok(TaskChanges { store: self.clone(), listener, caught_up_to, pending: VecDeque::new() })
     }
 
-    /// Returns tasks that changed since shortly before `since`, oldest change first.
+    /// Returns tasks and pipelines that changed since shortly before `since`, oldest change first.
     ///
     /// Transactions can commit late, so the range overlaps and the caller may know some of them
     /// already. `since` is by the database's clock.
@@ -62,10 +62,14 @@ impl Store {
         Ok(now.fetch_one(&self.lists).await?)
     }
 
-    /// Returns tasks that changed since a time, by the database's clock.
+    /// Returns tasks and pipelines that changed since a time, by the database's clock.
     async fn written_since(&self, since: Timestamp) -> Result<VecDeque<TaskChange>> {
         let rows = sqlx::query!(
-            "SELECT id, entries FROM tasks WHERE updated_at >= $1 ORDER BY updated_at",
+            "SELECT id AS \"id!\", entries AS \"entries!\" FROM (
+                SELECT id, entries, updated_at FROM tasks WHERE updated_at >= $1
+                UNION ALL
+                SELECT id, version, updated_at FROM pipelines WHERE updated_at >= $1
+             ) AS changed ORDER BY updated_at",
             since
         )
         .fetch_all(&self.lists)

@@ -12,7 +12,7 @@ use sqlx::types::Uuid;
 use strum::{Display, EnumString};
 use tamma_core::cause::AlertCause;
 use tamma_core::ids::{ProjectId, TaskId};
-use tamma_core::task_loop::{AlertKind, AlertSeverity, AnswerKind, Timestamp};
+use tamma_core::task_loop::{AlertKind, AlertSeverity, Timestamp};
 
 use crate::connection::Store;
 use crate::encoding::{json, read, read_number, read_word};
@@ -70,11 +70,13 @@ pub struct ClaimedDelivery {
     pub severity: AlertSeverity,
     /// Cause of the alert.
     pub cause: AlertCause,
-    /// Possible answers to its question.
-    pub answers: Vec<AnswerKind>,
-    /// Task that the alert is about.
+    /// Names of the possible answers to its question.
+    pub answers: Vec<String>,
+    /// Task that the alert is about, or pipeline as a task.
     pub task: TaskId,
-    /// Title of the task.
+    /// `true` if the alert is about a pipeline.
+    pub is_pipeline: bool,
+    /// Title of the task, or story of the pipeline.
     pub title: String,
     /// Project of the task.
     pub project: ProjectId,
@@ -244,12 +246,18 @@ impl Store {
              )
              SELECT
                 claimed.id, receiver, digest, parcel, attempts, claimed.created_at, reminder, kind,
-                severity, cause, answers, alerts.task, tasks.title, alerts.project,
+                severity, cause, answers, alerts.task, alerts.project,
+                coalesce(
+                    (SELECT title FROM tasks WHERE tasks.id = alerts.task),
+                    (SELECT story_id FROM pipelines WHERE pipelines.id = alerts.task),
+                    ''
+                ) AS \"title!\",
+                EXISTS (SELECT FROM pipelines WHERE pipelines.id = alerts.task)
+                    AS \"is_pipeline!\",
                 settled_at IS NOT NULL OR (reminder > 0 AND acknowledged_at IS NOT NULL)
                     AS \"settled!\"
              FROM claimed
              JOIN alerts ON alerts.id = claimed.alert
-             JOIN tasks ON tasks.id = alerts.task
              ORDER BY claimed.created_at, claimed.id",
             f64::from(seconds),
             i64::from(limit),
@@ -261,7 +269,6 @@ impl Store {
         rows.into_iter()
             .map(|row| {
                 let id = row.id.to_string();
-                let answers = row.answers.into_iter().map(|answer| read_word(what, answer));
                 let claimed = || -> Result<_, CorruptData> {
                     Ok(ClaimedDelivery {
                         id: row.id,
@@ -274,8 +281,9 @@ impl Store {
                         kind: read_word(what, row.kind)?,
                         severity: read_word(what, row.severity)?,
                         cause: read(what, row.cause)?,
-                        answers: answers.collect::<Result<_, CorruptData>>()?,
+                        answers: row.answers,
                         task: TaskId(row.task),
+                        is_pipeline: row.is_pipeline,
                         title: row.title,
                         project: ProjectId(row.project),
                         is_settled: row.settled,

@@ -4,7 +4,8 @@ use serde::Serialize;
 use serde_json::Value;
 use tamma_core::cost::{Cost, Usage, Usd};
 use tamma_core::ids::{CommitId, Name, PipelineId, ProjectId, Reference};
-use tamma_core::pipeline::{PhaseRecord, PhaseStatus, PipelineRun};
+use tamma_core::pipeline::{PhaseRecord, PhaseStatus, PipelineRun, PipelineState};
+use tamma_core::pipeline_alert::PipelineAlert;
 use tamma_core::task_loop::Timestamp;
 use uuid::Uuid;
 
@@ -36,6 +37,12 @@ pub struct PipelineWrite {
     pub delivered: Option<(String, CommitId)>,
     /// Reason why the branch was not delivered.
     pub delivery_error: Option<String>,
+    /// `false` once the run has ended and is delivered.
+    pub is_live: bool,
+    /// Alert about the state of the run. It is sent once, and settled by the next state.
+    pub alert: Option<PipelineAlert>,
+    /// Time of the state.
+    pub at: Timestamp,
 }
 
 /// Pipeline of a story, with its newest run.
@@ -73,6 +80,10 @@ pub struct StoryPipeline {
     pub commit: Option<CommitId>,
     /// Reason why the branch was not delivered.
     pub delivery_error: Option<String>,
+    /// `true` if a person must decide, or fix what stopped the run.
+    pub needs_person: bool,
+    /// `false` once the newest run has ended and is delivered.
+    pub is_live: bool,
 }
 
 /// Phase of a run, as it ended.
@@ -103,8 +114,32 @@ pub struct PipelineFilter {
     pub project: Option<ProjectId>,
     /// Only runs that have not ended, if `true`.
     pub live: bool,
-    /// Only runs that wait for a person, if `true`.
+    /// Only runs that need a person, if `true`: at a gate, or stopped by a phase.
     pub needs_person: bool,
+}
+
+#[derive(Serialize)]
+struct AlertColumns<'a> {
+    question: i32,
+    #[serde(flatten)]
+    alert: &'a PipelineAlert,
+    at: Timestamp,
+}
+
+/// Returns the number of the question that a state asks. It is the same whenever the state is saved.
+fn question_number(run_number: u32, state: &PipelineState) -> Option<i32> {
+    let kind = match state {
+        PipelineState::AtGate(_) => 0,
+        PipelineState::AtSplit(_) => 1,
+        PipelineState::Stopped { .. } => 2,
+        PipelineState::Ready
+        | PipelineState::Running(_)
+        | PipelineState::RunningTasks(_)
+        | PipelineState::Complete => return None,
+    };
+    let phase = i32::from(state.phase()?);
+    let run = i32::try_from(run_number).unwrap_or(i32::MAX);
+    Some(run.saturating_mul(1000).saturating_add(phase * 3 + kind))
 }
 
 #[derive(Serialize)]
@@ -159,6 +194,8 @@ struct Row {
     branch: Option<String>,
     commit: Option<String>,
     delivery_error: Option<String>,
+    needs_person: bool,
+    live: bool,
 }
 
 /// Selects pipelines that match an SQL condition.
@@ -168,7 +205,8 @@ macro_rules! rows {
             Row,
             "SELECT
                 id, project, feature_dir, story_id, created_at, version, run_number, run,
-                started_by, started_at, updated_at, base, story_path, branch, commit, delivery_error
+                started_by, started_at, updated_at, base, story_path, branch, commit,
+                delivery_error, needs_person, live
              FROM pipelines WHERE " + $rest
             $(, $argument)*
         )
@@ -280,6 +318,12 @@ impl Store {
             .iter()
             .map(|(number, record)| PhaseColumns::new(run, *number, record))
             .collect();
+        let question = question_number(*number, &run.state);
+        let alerts: Vec<_> = question
+            .zip(write.alert.as_ref())
+            .map(|(question, alert)| AlertColumns { question, alert, at: write.at })
+            .into_iter()
+            .collect();
         let row = sqlx::query_file!(
             "queries/record_pipeline.sql",
             pipeline.0,
@@ -289,7 +333,7 @@ impl Store {
             run.request.definition.name,
             run.state.name(),
             run.state.phase().map(i16::from),
-            !run.state.is_over(),
+            write.is_live,
             run.state.needs_person(),
             write.started_by.as_str(),
             write.started_at,
@@ -299,6 +343,9 @@ impl Store {
             write.delivered.as_ref().map(|(_, commit)| word(commit)),
             write.delivery_error.as_deref(),
             json(&phases),
+            json(&alerts),
+            question,
+            write.at,
         )
         .fetch_one(&self.steps)
         .await?;
@@ -307,6 +354,32 @@ impl Store {
             (_, 0) => Ok(WriteOutcome::AlreadyPresent),
             _ => Ok(WriteOutcome::Inserted),
         }
+    }
+
+    /// Marks a stopped run as done with, so that it needs nobody any more. Returns `false` if it
+    /// does not need a person.
+    pub async fn dismiss_pipeline(&self, id: PipelineId) -> Result<bool> {
+        let dismissed = sqlx::query_scalar!(
+            "WITH dismissed AS (
+                UPDATE pipelines SET
+                    needs_person = false, version = version + 1, updated_at = clock_timestamp()
+                WHERE id = $1 AND needs_person AND NOT live
+                RETURNING id, version
+             ),
+             settled AS (
+                UPDATE alerts SET settled_at = clock_timestamp()
+                FROM dismissed WHERE alerts.task = dismissed.id AND alerts.settled_at IS NULL
+             ),
+             told AS (
+                SELECT pg_notify('tamma_entries', dismissed.id || ' ' || dismissed.version) AS done
+                FROM dismissed
+             )
+             SELECT count(*) AS \"count!\" FROM told",
+            id.0
+        )
+        .fetch_one(&self.steps)
+        .await?;
+        Ok(dismissed > 0)
     }
 
     /// Records the usage of a phase, for budgets and metrics. Recording the same job number again
@@ -370,5 +443,7 @@ fn read_row(row: Row) -> Result<StoryPipeline> {
         branch: row.branch,
         commit: commit(row.commit)?,
         delivery_error: row.delivery_error,
+        needs_person: row.needs_person,
+        is_live: row.live,
     })
 }

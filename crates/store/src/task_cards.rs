@@ -375,11 +375,14 @@ impl Store {
         Ok(rows.into_iter().filter_map(|row| count(row.state, row.count)).collect())
     }
 
-    /// Returns the number of tasks waiting on a person.
+    /// Returns the number of tasks and pipelines waiting on a person.
     pub async fn count_waiting(&self, project: Option<ProjectId>) -> Result<u64> {
         let count = sqlx::query_scalar!(
-            r#"SELECT count(*) AS "count!" FROM tasks
-               WHERE asked_at IS NOT NULL AND ($1::uuid IS NULL OR project = $1)"#,
+            r#"SELECT
+                (SELECT count(*) FROM tasks
+                 WHERE asked_at IS NOT NULL AND ($1::uuid IS NULL OR project = $1))
+                + (SELECT count(*) FROM pipelines
+                   WHERE needs_person AND ($1::uuid IS NULL OR project = $1)) AS "count!""#,
             project.map(|project| project.0),
         )
         .fetch_one(&self.lists)

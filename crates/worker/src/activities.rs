@@ -10,7 +10,6 @@ mod council;
 mod deliver;
 mod implement;
 mod learn;
-mod lost_attempts;
 mod plan;
 mod prepare;
 mod registration;
@@ -59,7 +58,7 @@ impl Activities {
 
     /// Returns the activities of pipelines, which share the services of this worker.
     pub fn pipelines(&self) -> PipelineActivities {
-        PipelineActivities::new(self.services.clone())
+        PipelineActivities::new(self.services.clone(), self.results.unsaved())
     }
 
     /// Runs a job: saves pending steps, does the work, and stores the result before returning it.

@@ -1,48 +1,55 @@
 //! Activities of a story's pipeline.
 //!
 //! Agents run as jobs of a task. For a phase, the pipeline stands in for the task: it has the
-//! worktree, the branch, the runs and the budget that a task would have. The result of a phase is
-//! stored before anything depends on it, so another attempt never runs a finished phase again.
+//! worktree, the branch, the runs and the budget that a task would have. The end of a phase is
+//! written to this machine's disk as soon as it is known, and its result is stored before anything
+//! depends on it. So another attempt never runs a finished phase again.
 
 mod agent_phase;
 mod command_phase;
 mod registration;
 mod story_files;
+mod story_tasks;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
+use serde::{Deserialize, Serialize};
 use tamma_core::actor::Actor;
 use tamma_core::approval::Pin;
 use tamma_core::cost::Usage;
 use tamma_core::ids::{CommitId, Reference};
 use tamma_core::pipeline::signal::{PhaseSignal, SignalSource};
 use tamma_core::pipeline::{
-    PhaseDefinition, PhaseRunner, PhaseWork, PipelineEvent, PipelineRequest, StoryTask, TaskGraph,
-    TaskSplit, step,
+    PhaseDefinition, PhaseRunner, PhaseWork, PipelineEvent, PipelineRequest, TaskGraph, TaskSplit,
+    step,
 };
 use tamma_core::task::{Priority, Task, TaskType};
 use tamma_core::task_loop::{Job, TaskReceived, Timestamp, begin};
 use tamma_core::version::Edition;
+use tamma_engine::agent::RunEnd;
 use tamma_engine::delivery;
 use tamma_engine::mirror::task_branch;
 use tamma_engine::worktree::Worktree;
 use tamma_flow::activities::{JobRequest, PendingSteps};
 use tamma_flow::pipeline::{
-    DeliveredStory, PhaseRequest, PhaseResult, PipelineSnapshot, PreparedStory, StoryTasksRequest,
+    DeliveredStory, PhaseRequest, PhaseResult, PipelineSnapshot, PreparedStory,
 };
 use tamma_store::PipelineWrite;
 use tokio_util::sync::CancellationToken;
 
 use self::story_files::StoryFiles;
+use crate::checkpoints::save_checkpoint;
 use crate::clock::now;
 use crate::error::Error;
 use crate::job_context::{AnnounceStart, JobContext};
 use crate::project_context::ProjectContext;
 use crate::repositories::author;
 use crate::retry::retry_until_stopped;
+use crate::runs::{AgentRun, KeepRun};
 use crate::services::Services;
+use crate::unsaved_results::UnsavedResults;
 
 /// Delay before a phase is requested again if the provider's quota has no known end.
 const MIN_QUOTA_WAIT_SECONDS: u32 = 5;
@@ -51,6 +58,8 @@ const MIN_QUOTA_WAIT_SECONDS: u32 = 5;
 #[derive(Clone)]
 pub struct PipelineActivities {
     services: Services,
+    /// Ends of phases that the store does not have yet.
+    unsaved: UnsavedResults,
 }
 
 /// Phase in progress on this worker.
@@ -62,6 +71,7 @@ pub(crate) struct PhaseContext {
 }
 
 /// End of a phase.
+#[derive(Serialize, Deserialize)]
 pub(crate) struct PhaseEnd {
     pub(crate) kind: PhaseEndKind,
     /// Complete or partial output.
@@ -70,6 +80,8 @@ pub(crate) struct PhaseEnd {
 }
 
 /// Kind of a phase's end.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub(crate) enum PhaseEndKind {
     /// Phase reported a signal.
     Signal(PhaseSignal, SignalSource),
@@ -94,6 +106,23 @@ impl PhaseEnd {
     }
 }
 
+/// End of a phase as this machine keeps it until it is stored.
+#[derive(Serialize, Deserialize)]
+struct FinishedPhase {
+    at: Timestamp,
+    took_ms: u64,
+    end: PhaseEnd,
+}
+
+impl FinishedPhase {
+    /// Returns the end of a phase that ran in this attempt until now.
+    fn now(started: Timestamp, end: PhaseEnd) -> Self {
+        let at = now();
+        let millis = (at - started).num_milliseconds().max(0);
+        Self { at, took_ms: u64::try_from(millis).unwrap_or_default(), end }
+    }
+}
+
 impl PhaseContext {
     /// Returns the definition of the phase.
     pub(crate) fn phase(&self) -> PhaseDefinition {
@@ -114,14 +143,15 @@ impl PhaseContext {
 }
 
 impl PipelineActivities {
-    pub(crate) fn new(services: Services) -> Self {
-        Self { services }
+    pub(crate) fn new(services: Services, unsaved: UnsavedResults) -> Self {
+        Self { services, unsaved }
     }
 
     /// Saves a run idempotently.
     pub async fn record(&self, snapshot: PipelineSnapshot) -> Result<(), Error> {
         let PipelineSnapshot { pipeline, number, revision, run, .. } = snapshot;
         let delivered = snapshot.delivered.clone().unwrap_or_default();
+        let run_is_over = run.state.is_over();
         let write = PipelineWrite {
             pipeline,
             number,
@@ -133,6 +163,9 @@ impl PipelineActivities {
             story_path: snapshot.prepared.map(|it| it.story_path),
             delivered: delivered.branch.zip(delivered.commit),
             delivery_error: delivered.error,
+            is_live: snapshot.finishing || !run_is_over,
+            alert: snapshot.alert,
+            at: snapshot.at,
         };
         self.services.store.save_pipeline(&write).await?;
         Ok(())
@@ -160,6 +193,13 @@ impl PipelineActivities {
                 tracing::info!(pipeline = %ctx.request.pipeline, %commit, "adopted commits of people");
             }
         }
+        // Tasks of an earlier split start without another phase before them.
+        if ctx.request.run.graphs.contains_key(&ctx.pipeline_request().from) {
+            let head = worktree.head().await?;
+            if let Some(reason) = publish(&ctx, &worktree, head).await? {
+                return Err(Error::Internal(reason));
+            }
+        }
         let files = StoryFiles::locate(&worktree, ctx.pipeline_request()).await;
         let records = files.read_records(&ctx.request.run).await?;
         Ok(PreparedStory { base, story_path: files.story_path().to_owned(), records })
@@ -180,42 +220,80 @@ impl PipelineActivities {
         self.services.stop_earlier_attempts(&ctx.job).await?;
         let worktree = self.worktree(&ctx).await?;
         let files = StoryFiles::at(&worktree, &ctx.request)?;
-        if attempt > 1
-            && let Some(result) = store.job_result::<PhaseResult>(key, job_number).await?
-        {
-            return self.keep_result(&ctx, &worktree, &files, result).await;
-        }
+        let mut finished = None;
         if attempt > 1 {
+            if let Some(result) = store.job_result::<PhaseResult>(key, job_number).await? {
+                self.unsaved.clear(key, job_number).await?;
+                return self.keep_result(&ctx, &worktree, &files, result).await;
+            }
             save_checkpoint(&worktree).await?;
+            // Its worker ended after the phase, and before the result was stored.
+            finished = self.unsaved.load::<FinishedPhase>(key, job_number).await?;
         }
-        files.write_state(&ctx.request.run).await?;
-        let end = match missing_file(&ctx, &worktree, true).await {
-            Some(reason) => PhaseEnd::blocked(reason, String::new()),
-            None => self.dispatch(&ctx, &worktree, &files).await?,
+        let FinishedPhase { at, took_ms, end } = match finished {
+            Some(finished) => {
+                let (pipeline, phase) = (ctx.request.pipeline, ctx.request.phase);
+                tracing::info!(%pipeline, phase, "recovered the end of a phase");
+                finished
+            }
+            None => self.run_to_end(&ctx, &worktree, &files).await?,
         };
-        ctx.job.fault_point("agent ended")?;
         let end = check_outputs(&ctx, &worktree, end).await;
-        let at = now();
         if let PhaseEndKind::NotBefore(until) = end.kind {
             let seconds = u32::try_from((until - at).num_seconds().max(0)).unwrap_or(u32::MAX);
             return Ok(PhaseResult::RetryAfter { seconds: seconds.max(MIN_QUOTA_WAIT_SECONDS) });
         }
         // Before the result is stored, so that no host can return it without the files.
         save_checkpoint(&worktree).await?;
-        let result = self.to_result(&ctx, end, at).await?;
+        let result = self.to_result(&ctx, end, (at, took_ms)).await?;
         let save = || store.save_job_result(key, job_number, &result);
         retry_until_stopped(&ctx.job.stop, save).await?;
         ctx.job.fault_point("answer kept")?;
+        self.unsaved.clear(key, job_number).await?;
         self.keep_result(&ctx, &worktree, &files, result).await
     }
 
-    /// Loads tasks of a split.
-    pub async fn story_tasks(&self, request: StoryTasksRequest) -> Result<Vec<StoryTask>, Error> {
-        let text = self.services.store.text(&request.split).await?;
-        let split: TaskSplit = serde_json::from_str(&text)
-            .map_err(|error| Error::Internal(format!("cannot read the stored split: {error}")))?;
-        let wanted = |task: &StoryTask| request.keys.contains(&task.key);
-        Ok(split.tasks.into_iter().filter(wanted).collect())
+    /// Runs a phase, and keeps its end on this machine.
+    async fn run_to_end(
+        &self,
+        ctx: &PhaseContext,
+        worktree: &Worktree,
+        files: &StoryFiles,
+    ) -> Result<FinishedPhase, Error> {
+        files.write_state(&ctx.request.run).await?;
+        let end = match missing_file(ctx, worktree, true).await {
+            Some(reason) => PhaseEnd::blocked(reason, String::new()),
+            None => self.dispatch(ctx, worktree, files).await?,
+        };
+        let finished = FinishedPhase::now(ctx.job.task_loop.since, end);
+        if !matches!(finished.end.kind, PhaseEndKind::NotBefore(_)) {
+            let (key, job_number) = (ctx.request.pipeline.as_task(), ctx.request.job_number);
+            self.unsaved.put(key, job_number, &finished).await?;
+        }
+        ctx.job.fault_point("answer put aside")?;
+        Ok(finished)
+    }
+
+    /// Returns a callback that keeps the end of a phase's agent as soon as it is known. A failed
+    /// write is logged; the end is written again after the run.
+    fn keep_agent_end(&self, ctx: &PhaseContext) -> KeepRun {
+        let (unsaved, phase) = (self.unsaved.clone(), ctx.phase());
+        let (key, job_number) = (ctx.request.pipeline.as_task(), ctx.request.job_number);
+        let started = ctx.job.task_loop.since;
+        Arc::new(move |run: AgentRun| {
+            let is_final = !matches!(run.report.end, RunEnd::Cancelled | RunEnd::Quota { .. });
+            let finished = FinishedPhase::now(started, agent_phase::phase_end(run, &phase));
+            let unsaved = unsaved.clone();
+            Box::pin(async move {
+                if !is_final {
+                    return;
+                }
+                if let Err(error) = unsaved.put(key, job_number, &finished).await {
+                    let error = &error as &dyn std::error::Error;
+                    tracing::warn!(pipeline = %key, error, "failed to keep the end of a phase");
+                }
+            })
+        })
     }
 
     /// Writes the story's files at the end of a run, and delivers its branch.
@@ -225,6 +303,10 @@ impl PipelineActivities {
         attempt: u32,
         stop: CancellationToken,
     ) -> Result<DeliveredStory, Error> {
+        // Of phases that were cancelled after their end. Nobody asks for them again.
+        for job_number in 1..request.job_number {
+            self.unsaved.clear(request.pipeline.as_task(), job_number).await?;
+        }
         if request.base.is_none() {
             return Ok(DeliveredStory::default());
         }
@@ -236,17 +318,15 @@ impl PipelineActivities {
         let message = format!("{}: {}", ctx.pipeline_request().story_id, "pipeline state");
         let commit = worktree.commit_all(ctx.request.job_number, &message, &author()).await?;
         ctx.job.fault_point("committed")?;
-        let task = ctx.request.pipeline.as_task();
-        let delivered = delivery::push_task_branch(worktree.mirror(), task, commit).await;
+        let error = publish(&ctx, &worktree, commit).await?;
         ctx.job.fault_point("handed over")?;
-        let branch = Some(task_branch(task));
-        match delivered {
-            Ok(_) => Ok(DeliveredStory { branch, commit: Some(commit), error: None }),
-            Err(error @ (delivery::Error::Conflict { .. } | delivery::Error::Rejected { .. })) => {
-                Ok(DeliveredStory { branch: None, commit: None, error: Some(error.to_string()) })
+        Ok(match error {
+            Some(_) => DeliveredStory { branch: None, commit: None, error },
+            None => {
+                let branch = Some(task_branch(ctx.request.pipeline.as_task()));
+                DeliveredStory { branch, commit: Some(commit), error: None }
             }
-            Err(error) => Err(error.into()),
-        }
+        })
     }
 
     /// Writes and commits the files of a finished phase, and completes its result.
@@ -277,6 +357,15 @@ impl PipelineActivities {
         let message = format!("{}: {}", ctx.pipeline_request().story_id, phase.title());
         let commit = worktree.commit_all(job_number, &message, &author()).await?;
         ctx.job.fault_point("committed")?;
+        if let PipelineEvent::SplitProposed { phase, work, .. } = &*event
+            && let Some(reason) = publish(ctx, worktree, commit).await?
+        {
+            // The tasks could not start from the story's branch.
+            let (phase, work) = (*phase, work.clone());
+            let signal = PhaseSignal::Blocked(reason);
+            let source = SignalSource::Structured;
+            *event = PipelineEvent::PhaseEnded { phase, signal, source, work };
+        }
         if let Some(work) = work(&mut event) {
             work.commit = Some(commit);
             if let Some(usage) = work.usage {
@@ -298,8 +387,14 @@ impl PipelineActivities {
     ) -> BoxFuture<'a, Result<PhaseEnd, Error>> {
         Box::pin(async move {
             let ended = match ctx.phase().runner {
-                PhaseRunner::Agent => agent_phase::run(&self.services, ctx, worktree).await,
-                PhaseRunner::Tasks => agent_phase::split(&self.services, ctx, worktree).await,
+                PhaseRunner::Agent => {
+                    let keep_end = self.keep_agent_end(ctx);
+                    agent_phase::run(&self.services, ctx, worktree, keep_end).await
+                }
+                PhaseRunner::Tasks => {
+                    let keep_end = self.keep_agent_end(ctx);
+                    agent_phase::split(&self.services, ctx, worktree, keep_end).await
+                }
                 PhaseRunner::Command => command_phase::run(&self.services, ctx, worktree).await,
                 PhaseRunner::Status => {
                     let output = files.set_story_status("done").await?;
@@ -324,7 +419,7 @@ impl PipelineActivities {
         &self,
         ctx: &PhaseContext,
         end: PhaseEnd,
-        at: Timestamp,
+        (at, took_ms): (Timestamp, u64),
     ) -> Result<PhaseResult, Error> {
         let phase = ctx.request.phase;
         let PhaseEnd { kind, mut output, usage } = end;
@@ -337,13 +432,7 @@ impl PipelineActivities {
             output = format!("{text}{gap}{line}\n");
         }
         let output = self.save_text(ctx, &output).await?;
-        let millis = (at - ctx.job.task_loop.since).num_milliseconds().max(0);
-        let work = PhaseWork {
-            output: Some(output),
-            usage,
-            took_ms: u64::try_from(millis).unwrap_or_default(),
-            commit: None,
-        };
+        let work = PhaseWork { output: Some(output), usage, took_ms, commit: None };
         let event = match kind {
             PhaseEndKind::Signal(signal, source) => {
                 PipelineEvent::PhaseEnded { phase, signal, source, work }
@@ -450,6 +539,22 @@ fn set_base(ctx: &mut PhaseContext, base: CommitId) {
     ctx.job.task_loop.has_work = true;
 }
 
+/// Pushes the story's branch. Returns the reason if the project's repository refuses it.
+async fn publish(
+    ctx: &PhaseContext,
+    worktree: &Worktree,
+    commit: CommitId,
+) -> Result<Option<String>, Error> {
+    let story = ctx.request.pipeline.as_task();
+    match delivery::push_task_branch(worktree.mirror(), story, commit).await {
+        Ok(_) => Ok(None),
+        Err(error @ (delivery::Error::Conflict { .. } | delivery::Error::Rejected { .. })) => {
+            Ok(Some(error.to_string()))
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
 /// Returns the work of a phase's event.
 fn work(event: &mut PipelineEvent) -> Option<&mut PhaseWork> {
     match event {
@@ -459,15 +564,6 @@ fn work(event: &mut PipelineEvent) -> Option<&mut PhaseWork> {
         | PipelineEvent::SplitProposed { work, .. } => Some(work),
         _ => None,
     }
-}
-
-/// Saves a checkpoint. A failed push is logged and retried with the next checkpoint.
-async fn save_checkpoint(worktree: &Worktree) -> Result<(), Error> {
-    let saved = worktree.checkpoint().await?;
-    if let Some(reason) = saved.push_error {
-        tracing::warn!(pipeline = %worktree.task(), reason, "failed to push checkpoint; work is on this worker only");
-    }
-    Ok(())
 }
 
 /// Returns a problem with the files that the phase needs or must write.

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use tamma_core::failure::{FailureKind, JobFailure};
-use tamma_core::ids::{CommitId, ProjectId, TaskId};
+use tamma_core::ids::{CommitId, PipelineId, ProjectId, TaskId};
+use tamma_core::pipeline::PIPELINE_METADATA_KEY;
 use tamma_core::repository_address::RepositoryAddress;
 use tamma_core::task_loop::{Outcome, State, TaskLoop};
 use tamma_engine::git::Git;
-use tamma_engine::mirror::{self, KnownCommits, Mirror};
+use tamma_engine::mirror::{self, KnownCommits, Mirror, task_branch};
 use tamma_engine::workspaces::{WorkspaceKind, Workspaces};
 use tamma_engine::worktree::{self, Author, Worktree};
 use tamma_flow::activities::JobResult;
@@ -41,12 +42,28 @@ impl Repositories {
         ProjectContext::load(project, &self.config.environment).await
     }
 
-    /// Returns the newest commit of the branch that a job's task starts from.
+    /// Returns the newest commit of the branch that a job's task starts from: the branch of its
+    /// story, or the base branch.
     pub(crate) async fn newest_base(&self, ctx: &JobContext) -> Result<CommitId, Error> {
         let project = self.store.project(ctx.project()).await?;
-        let branch = ctx.rules.delivery.base.as_deref();
+        let story = self.story_branch(ctx).await?;
+        let branch = story.as_deref().or(ctx.rules.delivery.base.as_deref());
         let source: RepositoryAddress = project.repository.parse().map_err(mirror::Error::from)?;
         Ok(mirror::newest_commit(&self.git, &source, branch).await?)
+    }
+
+    /// Returns the branch of the story that a job's task belongs to.
+    async fn story_branch(&self, ctx: &JobContext) -> Result<Option<String>, Error> {
+        let pipeline = ctx.task.metadata.get(PIPELINE_METADATA_KEY).and_then(|id| id.parse().ok());
+        let Some(pipeline) = pipeline.map(PipelineId) else { return Ok(None) };
+        match self.store.pipeline(pipeline).await {
+            Ok(story) if story.project == ctx.project() => {
+                Ok(Some(task_branch(pipeline.as_task())))
+            }
+            // People can write any metadata.
+            Ok(_) | Err(tamma_store::Error::NotFound { .. }) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Opens the mirror of a project's repository.

@@ -27,6 +27,11 @@ impl Results {
         Ok(Self { store, unsaved, fault_injection: config.fault_injection.clone() })
     }
 
+    /// Returns the results on this machine, which pipelines share.
+    pub(crate) fn unsaved(&self) -> UnsavedResults {
+        self.unsaved.clone()
+    }
+
     /// Returns the result of an earlier attempt, if it finished.
     pub(crate) async fn of_earlier_attempt(
         &self,
@@ -36,7 +41,8 @@ impl Results {
         if let Some(result) = self.store.job_result(task, job_number).await? {
             return Ok(Some(result));
         }
-        let Some(result) = self.unsaved.load(task, job_number).await? else { return Ok(None) };
+        let unsaved: Option<JobResult> = self.unsaved.load(task, job_number).await?;
+        let Some(result) = unsaved else { return Ok(None) };
         // The job finished earlier; only its result is not stored yet.
         self.store((task, job_number), &result, stop).await?;
         Ok(Some(result))

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::BoxFuture;
 use tamma_core::budget::{self, Spend, SpendLimit};
 use tamma_core::failure::FailureKind;
 use tamma_core::ids::Name;
@@ -17,7 +18,9 @@ use tamma_core::rules::{AgentRules, CouncilMember, Effort, Rules};
 use tamma_core::run_queue::WaitingRun;
 use tamma_core::task_loop::{Outcome, Timestamp};
 use tamma_core::tier::Tier;
-use tamma_engine::agent::{CodingAgent, ModelAccess, RunEnd, RunMode, RunReport, RunRequest};
+use tamma_engine::agent::{
+    CodingAgent, KeepEnd, ModelAccess, RunEnd, RunMode, RunReport, RunRequest,
+};
 use tamma_engine::agent_tools::{AgentGates, ToolServices};
 use tamma_engine::gate::GateCheckout;
 use tamma_engine::gateway::{BudgetLimit, BudgetScope, Gateway, Upstream};
@@ -85,7 +88,12 @@ pub(crate) struct Assignment {
     pub(crate) brief: Option<String>,
     /// Gates that the agent can run, for runs that change files.
     pub(crate) gates: Option<Arc<dyn AgentGates>>,
+    /// Callback that keeps the end of the run as soon as it is known.
+    pub(crate) keep_end: Option<KeepRun>,
 }
+
+/// Callback that keeps a run, so that a crash of this worker does not repeat it.
+pub(crate) type KeepRun = Arc<dyn Fn(AgentRun) -> BoxFuture<'static, ()> + Send + Sync>;
 
 /// Assignment of an agent that plans or judges. Nothing that it writes is committed.
 pub(crate) struct UncommittedAssignment {
@@ -232,6 +240,7 @@ impl AgentRunner {
             facts: self.submission_facts(ctx, worktree, mode).await?,
             brief,
             gates: None,
+            keep_end: None,
         };
         if !matches!(mode, RunMode::Validate | RunMode::Advise | RunMode::Conclude) {
             return self.run(ctx, project, worktree.into(), assignment).await;
@@ -329,6 +338,7 @@ impl AgentRunner {
             facts,
             brief,
             gates,
+            keep_end,
         } = assignment;
         let AgentSlot { member, home } = slot;
         let (name, rules) = agent_for(project, &member)?;
@@ -445,7 +455,7 @@ impl AgentRunner {
                 seconds,
             ),
         };
-        let request = RunRequest {
+        let mut request = RunRequest {
             run: ctx.run_id(),
             now: at,
             worktree: path.clone(),
@@ -475,6 +485,7 @@ impl AgentRunner {
             facts,
             services,
             timeouts: self.config.timeouts,
+            keep_end: None,
         };
         let facts = RunFacts {
             run: request.run,
@@ -506,6 +517,16 @@ impl AgentRunner {
         .await?;
         let messages = MessageLog::default();
         let observer = messages.observe(recorder.observer());
+        request.keep_end = keep_end.map(|keep| -> KeepEnd {
+            let (messages, redactor) = (messages.clone(), redactor.clone());
+            let provider = provider.clone();
+            Arc::new(move |report: RunReport| {
+                let messages = redactor.redact(&messages.text()).into_owned();
+                let report = report.redacted(&redactor);
+                let (provider, approval_subjects) = (provider.clone(), Vec::new());
+                keep(AgentRun { report, approval_subjects, provider, messages })
+            })
+        });
         let behind = request.access.as_ref().is_some_and(|access| access.upstream.is_some());
         let agent = self.agent(rules, behind, &setup_home);
         if let Some(git) = &attached {

@@ -1,4 +1,4 @@
-//! Job results on this machine that the store does not have yet.
+//! Results of jobs and phases on this machine that the store does not have yet.
 //!
 //! Results of agents cost money. They are written here as soon as they are known and removed once
 //! they are stored, so a crash in between does not repeat the run. Only the machine that ran the
@@ -7,13 +7,15 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use tamma_core::ids::TaskId;
-use tamma_flow::activities::JobResult;
 use tokio::fs;
+use tokio::io::AsyncWriteExt as _;
 
 use crate::error::Error;
 
-/// Directory of job results. Clones share it.
+/// Directory of results. Clones share it.
 #[derive(Debug, Clone)]
 pub(crate) struct UnsavedResults {
     folder: PathBuf,
@@ -27,26 +29,31 @@ impl UnsavedResults {
         Ok(Self { folder })
     }
 
-    /// Writes a result atomically.
-    pub(crate) async fn put(
+    /// Writes a result atomically, so that it survives a power failure.
+    pub(crate) async fn put<T: Serialize>(
         &self,
         task: TaskId,
         job_number: u32,
-        result: &JobResult,
+        result: &T,
     ) -> Result<(), Error> {
         let path = self.path(task, job_number);
         let unfinished = path.with_extension("new");
         let text = serde_json::to_vec(result).map_err(|error| failed(&path, error.into()))?;
-        fs::write(&unfinished, text).await.map_err(|error| failed(&unfinished, error))?;
-        fs::rename(&unfinished, &path).await.map_err(|error| failed(&path, error))
+        let write = async {
+            let mut file = fs::File::create(&unfinished).await?;
+            file.write_all(&text).await?;
+            file.sync_all().await?;
+            fs::rename(&unfinished, &path).await
+        };
+        write.await.map_err(|error| failed(&path, error))
     }
 
     /// Reads a result, if there is one.
-    pub(crate) async fn load(
+    pub(crate) async fn load<T: DeserializeOwned>(
         &self,
         task: TaskId,
         job_number: u32,
-    ) -> Result<Option<JobResult>, Error> {
+    ) -> Result<Option<T>, Error> {
         let path = self.path(task, job_number);
         match fs::read(&path).await {
             // A file truncated by a crash is ignored, and the job runs again.
@@ -77,6 +84,7 @@ fn failed(path: &Path, source: io::Error) -> Error {
 #[cfg(test)]
 mod tests {
     use tamma_core::task_loop::Outcome;
+    use tamma_flow::activities::JobResult;
     use uuid::Uuid;
 
     use super::*;
@@ -87,13 +95,14 @@ mod tests {
             std::env::temp_dir().join(format!("tamma-unsaved-results-{}", std::process::id()));
         let results = UnsavedResults::open(&data).await.unwrap();
         let (task, result) = (TaskId(Uuid::from_u128(1)), JobResult::finished(Outcome::WorkSaved));
-        assert_eq!(results.load(task, 3).await.unwrap(), None);
+        assert_eq!(results.load::<JobResult>(task, 3).await.unwrap(), None);
         results.put(task, 3, &result).await.unwrap();
         let reopened = UnsavedResults::open(&data).await.unwrap();
         assert_eq!(reopened.load(task, 3).await.unwrap(), Some(result));
-        assert_eq!(reopened.load(task, 4).await.unwrap(), None);
+        assert_eq!(reopened.load::<JobResult>(task, 4).await.unwrap(), None);
         fs::write(reopened.path(task, 3), "{\"ended\": {\"out").await.unwrap();
-        assert_eq!(reopened.load(task, 3).await.unwrap(), None, "a truncated file is ignored");
+        let found: Option<JobResult> = reopened.load(task, 3).await.unwrap();
+        assert_eq!(found, None, "a truncated file is ignored");
         reopened.clear(task, 3).await.unwrap();
         reopened.clear(task, 3).await.unwrap();
         assert!(

@@ -39,3 +39,5 @@ mod questions;
 mod results;
 #[path = "it/run_recorder.rs"]
 mod run_recorder;
+#[path = "it/story_tasks.rs"]
+mod story_tasks;

@@ -1,6 +1,6 @@
 // Working day of a person in a real browser: add a task, watch it live, answer an alert, revise the plan,
-// approve it, see a failed review, comment on a line, approve a lesson, read costs and chat. Then every
-// page is checked, wide and narrow, light and dark.
+// approve it, see a failed review, comment on a line, approve a lesson, read costs and chat, and answer at
+// the gate of a pipeline. Then every page is checked, wide and narrow, light and dark.
 //
 // usage: node day.mjs <program folder> <screenshot folder> [--quick]
 
@@ -16,7 +16,9 @@ const LONG = "Say in every export where the amounts come from, so that an audito
 const findings = new Findings();
 const check = findings.check.bind(findings);
 const receiver = await Receiver.open();
-const tamma = new Tamma(programs, `scrum_master: { alerts: { channels: [{ type: slack, config: { url: "${receiver.url}" } }] } }`);
+const rules = `scrum_master: { alerts: { channels: [{ type: slack, config: { url: "${receiver.url}" } }] } }
+pipelines: { split: { phases: [{ id: tasks, title: Tasks, runner: tasks }] } }`;
+const tamma = new Tamma(programs, rules);
 await tamma.start();
 const browser = await Browser.open(findings, pictures);
 
@@ -164,6 +166,36 @@ const decideWithoutJavaScript = async (task) => {
   check(/by Grace/.test(await passed.first().textContent()), "a decision works without JavaScript");
 };
 
+// A story stops at its gate, goes on, and is blocked; another one is split into tasks.
+const decidePipelines = async (page) => {
+  await page.goto(`${tamma.url}/pipelines`);
+  check(await page.getByText("No stories yet").isVisible(), "the empty list says how to start a pipeline");
+  await browser.checkPage(page, "empty-pipelines");
+  const received = receiver.messages.length;
+  await tamma.run("pipeline", "run", "plans/refunds", "REF-1", "--to", "2", "--approve", "2");
+  await page.goto(await receiver.decision(received));
+  const story = new URL(page.url()).pathname;
+  const gate = page.getByRole("heading", { name: "Approval Gate: Phase 2 (Elaboration)" });
+  check(story.startsWith("/pipelines/") && (await gate.isVisible()), "the alert links to the gate of the story");
+  await browser.checkPage(page, "gate");
+  await page.getByRole("link", { name: /^View/ }).first().click();
+  check(await page.getByText("within fourteen days").isVisible(), "the output of a phase can be read");
+  await browser.checkPage(page, "phase-output");
+  await page.goto(`${tamma.url}/inbox`);
+  check(await page.getByRole("link", { name: "REF-1", exact: true }).isVisible(), "the gate is in the inbox");
+  await page.goto(`${tamma.url}${story}`);
+  await page.getByRole("button", { name: "Continue" }).click();
+  await page.getByText("ELAB BLOCKED: who pays for the parcel?").first().waitFor();
+  await page.getByRole("button", { name: "Resume run" }).waitFor();
+  check(true, "a blocked phase stops the run, and the open page says why");
+  await tamma.run("pipeline", "run", "plans/refunds", "REF-2", "--pipeline", "split");
+  await page.goto(`${tamma.url}/pipelines`);
+  await page.getByRole("link", { name: "REF-2" }).click();
+  await page.getByRole("button", { name: "Continue" }).waitFor();
+  check(await page.getByText("depends on ledger, receipt").isVisible(), "the tasks of a story are shown with their dependencies");
+  return { story, "story-tasks": new URL(page.url()).pathname };
+};
+
 // More tasks, to fill the board.
 const fillBoard = async (page) => {
   const added = {};
@@ -204,6 +236,7 @@ try {
   const entry = await approveLesson(page);
   await useChat(page);
   const other = await catchUpAfterRestart(page);
+  const stories = await decidePipelines(page);
   const added = await fillBoard(page);
   for (const [name, path] of [["board", "/"], ["task", `/tasks/${added["Refund within fourteen days"]}`]]) {
     await browser.screenshotTop(tamma.url + path, `readme-${name}`);
@@ -214,6 +247,7 @@ try {
     question: other, "found-nothing": "/?text=nothing+like+it",
     knowledge: "/knowledge?status=approved", entry, "knowledge-new": "/knowledge/new",
     figures: "/figures", engines: "/engines", pipelines: "/pipelines", projects: "/projects", chat: "/chat", error: "/nothing-here",
+    ...stories,
   });
   await decideWithoutJavaScript(other);
 } catch (error) {

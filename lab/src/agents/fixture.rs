@@ -196,6 +196,7 @@ impl AgentFixture {
             effort: None,
             resume_prompt: None,
             services: ToolServices::default(),
+            keep_end: None,
             worktree: tree,
         }
     }

@@ -195,6 +195,7 @@ impl EscapeFixture {
             effort: None,
             resume_prompt: None,
             services: ToolServices::default(),
+            keep_end: None,
         };
         let records = ProcessRecords::open(&self.at("data")).await?;
         let updates = self.updates.clone();

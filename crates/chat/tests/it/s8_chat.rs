@@ -2,10 +2,10 @@
 
 use rstest::rstest;
 use tamma_chat::{
-    ChatContext, ChatLesson, ChatTask, ConfirmError, Conversation, Intent, MessageOutcome,
-    Proposal, RequestedChange, interpret,
+    ChatContext, ChatLesson, ChatStory, ChatTask, ConfirmError, Conversation, Intent,
+    MessageOutcome, Proposal, RequestedChange, StoryAction, interpret, is_about_story,
 };
-use tamma_core::ids::{KnowledgeId, PlanHash, TaskId};
+use tamma_core::ids::{KnowledgeId, PipelineId, PlanHash, TaskId};
 use tamma_core::knowledge::EntryStatus;
 use tamma_core::task_loop::{AnswerKind, State};
 use uuid::Uuid;
@@ -195,4 +195,80 @@ fn a_stored_conversation_continues_and_confirms_only_what_was_shown() {
     second.handle("what needs my attention?", &now);
     let mut third = Conversation::restore(second.save(), &now);
     assert!(!matches!(third.handle("yes", &now), MessageOutcome::Confirmed(_)));
+}
+
+/// Context with a story at a gate and one that stopped.
+fn stories() -> ChatContext {
+    use StoryAction as A;
+    let story = |number, story_id: &str, state: &str, actions: &[A]| ChatStory {
+        id: PipelineId(Uuid::from_u128(number)),
+        story_id: story_id.to_owned(),
+        feature_dir: "plans/features/wishlist".to_owned(),
+        project: "shop".to_owned(),
+        state: state.to_owned(),
+        run: 1,
+        actions: actions.to_vec(),
+    };
+    let stories = vec![
+        story(5, "WISH-1", "at the gate of elaboration", &[A::Continue, A::Skip, A::Stop]),
+        story(6, "WISH-12", "stopped at qa_verify", &[A::Resume]),
+    ];
+    ChatContext { stories, ..context() }
+}
+
+#[rstest]
+#[case("continue wish-1 please", "tamma pipeline answer …5 continue")]
+#[case("can you approve the gate of WISH-1?", "tamma pipeline answer …5 continue")]
+#[case("skip this phase of WISH-1", "tamma pipeline answer …5 skip")]
+#[case("stop WISH-1", "tamma pipeline answer …5 stop")]
+#[case("retry WISH-12", "tamma pipeline resume …6")]
+#[case(
+    "run the pipeline of WISH-7 in plans/features/Cart from 2 to 4, approve 3",
+    "tamma pipeline run plans/features/Cart WISH-7 --from=2 --to=4 --approve=3"
+)]
+#[case(
+    "please start WISH-12 from phase 3 with gates at phases 4 and 5",
+    "tamma pipeline run plans/features/wishlist WISH-12 --from=3 --approve=4,5 --project=shop"
+)]
+fn chat_shows_the_exact_command_for_a_story(#[case] message: &str, #[case] line: &str) {
+    let context = stories();
+    let Intent::Change(change) = interpret(message, &context).intent else {
+        panic!("{message} should be a change");
+    };
+    let command = change.command(&context).to_string();
+    assert_eq!(command.replace("00000000-0000-0000-0000-00000000000", "…"), line);
+    assert!(is_about_story(message, &context));
+}
+
+#[rstest]
+#[case("how is WISH-1 doing?", "story_status")]
+#[case("WISH-12", "story_status")]
+#[case("who approved WISH-1?", "story_status")]
+#[case("don't cancel WISH-1", "story_status")]
+#[case("list the pipelines", "stories")]
+#[case("which stories are running?", "stories")]
+#[case("what are pipelines?", "help")]
+#[case("resume WISH-1", "unclear")]
+#[case("continue WISH-1 if the tests pass", "unclear")]
+#[case("continue WISH-1 and resume WISH-12", "unclear")]
+#[case("run the pipeline of WISH-9", "unclear")]
+#[case("run the pipeline", "unclear")]
+fn chat_changes_no_story_that_it_was_not_told_to(#[case] message: &str, #[case] intent: &str) {
+    let context = stories();
+    let found = interpret(message, &context).intent;
+    assert_eq!(found.name(), intent, "{found:?}");
+    if let Intent::Unclear(unclear) = &found {
+        assert!(unclear.question(&context).contains('?'));
+    }
+}
+
+#[test]
+fn chat_confirms_nothing_for_a_story_that_has_moved_on() {
+    let now = stories();
+    let pipeline = PipelineId(Uuid::from_u128(5));
+    let action = StoryAction::Continue;
+    let proposal = Proposal::new(RequestedChange::Story { pipeline, action }, &now);
+    let mut later = now;
+    later.stories[0].state = "at the gate of implementation".to_owned();
+    assert_eq!(proposal.confirm("yes", &later), Err(ConfirmError::Changed));
 }

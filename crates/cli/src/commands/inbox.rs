@@ -1,10 +1,10 @@
-//! `tamma inbox`: tasks waiting on a person.
+//! `tamma inbox`: tasks and pipelines waiting on a person.
 
 use std::io::Write as _;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use tamma_server::dto::{TaskCard, TaskPage};
+use tamma_server::dto::{InboxPage, PipelineList, PipelineView, TaskCard, TaskPage};
 
 use super::task::list::{Pager, new_table, render_table};
 use crate::client::{self, Client, ClientArgs};
@@ -27,23 +27,38 @@ pub(super) fn run(arguments: &Args) -> Result<ExitCode> {
         if let Some(project) = &arguments.project {
             query.push(("project", project.as_str()));
         }
-        let page: TaskPage =
+        let mut waiting = query.clone();
+        waiting.push(("needs_person", "true"));
+        let tasks: TaskPage =
             Pager { client: &client, path: "/inbox", query }.fetch_up_to(500).await?;
+        let PipelineList { mut pipelines } = client.get("/pipelines", &waiting).await?;
+        pipelines.reverse();
         if arguments.target.json {
-            output::print_json(&page)?;
+            output::print_json(&InboxPage { tasks, pipelines })?;
         } else {
-            let text = format_inbox(&page.tasks, style::now());
+            let text = format_inbox(&tasks.tasks, &pipelines, style::now());
             writeln!(anstream::stdout().lock(), "{text}")?;
         }
         Ok(ExitCode::SUCCESS)
     })
 }
 
-/// Formats the inbox as a table, longest wait first.
-fn format_inbox(cards: &[TaskCard], now: chrono::DateTime<chrono::Utc>) -> String {
-    if cards.is_empty() {
-        return "No tasks are waiting on a person.".to_owned();
+/// Formats the inbox as tables, longest wait first.
+fn format_inbox(
+    cards: &[TaskCard],
+    pipelines: &[PipelineView],
+    now: chrono::DateTime<chrono::Utc>,
+) -> String {
+    let parts = [format_tasks(cards, now), format_pipelines(pipelines, now)];
+    let parts: Vec<_> = parts.into_iter().flatten().collect();
+    if parts.is_empty() {
+        return "No tasks or pipelines are waiting on a person.".to_owned();
     }
+    parts.join("\n\n")
+}
+
+fn format_tasks(cards: &[TaskCard], now: chrono::DateTime<chrono::Utc>) -> Option<String> {
+    let first = cards.first()?.short.clone();
     let mut table = new_table(&["ID", "TITLE", "QUESTION", "SINCE", "ANSWERS"]);
     for card in cards {
         let answers: Vec<_> =
@@ -60,9 +75,30 @@ fn format_inbox(cards: &[TaskCard], now: chrono::DateTime<chrono::Utc>) -> Strin
             answers.join(", "),
         ]);
     }
-    let first = cards.first().map(|card| card.short.clone()).unwrap_or_default();
-    format!(
+    Some(format!(
         "{}\n\nRun `tamma task show {first}` for details and the commands that answer.",
         render_table(&table)
-    )
+    ))
+}
+
+fn format_pipelines(
+    pipelines: &[PipelineView],
+    now: chrono::DateTime<chrono::Utc>,
+) -> Option<String> {
+    let first = pipelines.first()?.story_id.clone();
+    let mut table = new_table(&["ID", "STORY", "STATE", "SINCE", "ACTIONS"]);
+    for view in pipelines {
+        let actions: Vec<_> = view.actions.iter().map(ToString::to_string).collect();
+        table.add_row([
+            view.short.clone(),
+            sanitize(&view.story_id),
+            sanitize(&view.state_text),
+            style::format_ago(view.updated_at, now),
+            actions.join(", "),
+        ]);
+    }
+    Some(format!(
+        "{}\n\nRun `tamma pipeline show {first}` for details and the commands that answer.",
+        render_table(&table)
+    ))
 }

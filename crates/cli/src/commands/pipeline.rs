@@ -46,8 +46,11 @@ pub(super) enum Command {
     Resume(StoryArgs),
     /// Cancel a run
     ///
-    /// Stops the running phase. Tasks of the story that have started continue; cancel them one by one.
+    /// Stops the running phase, and cancels the tasks of the story that are open. The run ends when
+    /// they have.
     Cancel(StoryArgs),
+    /// Remove a stopped run from the inbox
+    Dismiss(StoryArgs),
     /// Write the /scrum-master command for coding agents
     ///
     /// Writes `.claude/commands/scrum-master.md` in the current repository.
@@ -190,6 +193,9 @@ pub(super) fn run(command: &Command) -> Result<ExitCode> {
         }
         Command::Cancel(StoryArgs { id, identity, target }) => {
             act(target, identity, id, PipelineAction::Cancel)
+        }
+        Command::Dismiss(StoryArgs { id, identity, target }) => {
+            act(target, identity, id, PipelineAction::Dismiss)
         }
         Command::Install(arguments) => install(arguments, Path::new(".")),
     }
@@ -389,7 +395,10 @@ fn print_view(view: &PipelineView, json: bool) -> Result<()> {
         } else {
             format!(", after {}", task.depends_on.join(", "))
         };
-        writeln!(out, "- {} {}: {}{after}", task.key, sanitize(&task.title), task.status)?;
+        let reason = task.reason.as_ref().map(|it| format!(", {}", sanitize(it)));
+        let reason = reason.unwrap_or_default();
+        let (key, title) = (&task.key, sanitize(&task.title));
+        writeln!(out, "- {key} {title}: {}{after}{reason}", task.status)?;
     }
     for it in view.earlier_phases.iter().filter(|it| it.status != "skipped") {
         let note = it.signal.as_ref().or(it.reason.as_ref()).map(|it| sanitize(it));

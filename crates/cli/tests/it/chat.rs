@@ -13,14 +13,14 @@ use crate::support::failing_script;
 const HOSTILE: &str = include_str!("../../../../lab/inputs/chat/hostile.txt");
 
 /// Running `tamma chat --json`.
-struct Chat {
+pub(crate) struct Chat {
     child: Child,
     input: Option<ChildStdin>,
     output: BufReader<ChildStdout>,
 }
 
 impl Chat {
-    fn new(machine: &Machine) -> Self {
+    pub(crate) fn new(machine: &Machine) -> Self {
         let mut command = machine.command(&["chat", "--json"]);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let input = child.stdin.take();
@@ -28,7 +28,7 @@ impl Chat {
         Self { child, input, output }
     }
 
-    fn say(&mut self, message: &str) -> Value {
+    pub(crate) fn say(&mut self, message: &str) -> Value {
         writeln!(self.input.as_mut().unwrap(), "{message}").unwrap();
         let mut text = String::new();
         // A reply can span several lines.
@@ -40,7 +40,7 @@ impl Chat {
         }
     }
 
-    fn lines(&mut self, message: &str) -> (String, Vec<String>) {
+    pub(crate) fn lines(&mut self, message: &str) -> (String, Vec<String>) {
         let reply = self.say(message);
         let texts = |key: &str, field: Option<&str>| -> Vec<String> {
             let all = reply[key].as_array().cloned().unwrap_or_default();
@@ -51,7 +51,7 @@ impl Chat {
         (texts("lines", None).join("\n"), texts("references", Some("text")))
     }
 
-    fn end(mut self) {
+    pub(crate) fn end(mut self) {
         drop(self.input.take());
         assert!(self.child.wait().unwrap().success());
     }

@@ -30,7 +30,7 @@ fn commands_are_listed_in_groups() {
     Tasks:
       task         Add, list, show and follow tasks
       pipeline     Take stories through ordered phases
-      inbox        List tasks waiting on a person
+      inbox        List tasks and pipelines waiting on a person
       chat         Ask about tasks, or request actions, in plain English
       pause        Pause a task
       resume       Resume a paused task

@@ -13,6 +13,7 @@ mod knowledge;
 mod machine;
 mod mcp;
 mod pages;
+mod pipeline;
 mod restart;
 mod support;
 mod task;

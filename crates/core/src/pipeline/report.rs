@@ -79,7 +79,7 @@ impl PipelineReport {
     pub fn new(run: &PipelineRun) -> Self {
         let (verdict, reason, continue_from) = match &run.state {
             PipelineState::Complete => (PipelineVerdict::Complete, None, None),
-            PipelineState::Stopped { phase, verdict, reason } => {
+            PipelineState::Stopped { phase, verdict, reason, .. } => {
                 (*verdict, Some(reason.clone()), Some(*phase))
             }
             _ => {

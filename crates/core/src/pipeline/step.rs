@@ -7,8 +7,8 @@ use strum::Display;
 
 use super::signal::{PhaseSignal, SignalSource};
 use super::{
-    NodeStatus, PhaseDefinition, PhaseRecord, PhaseRunner, PhaseStatus, PipelineRefusal,
-    PipelineRun, PipelineState, PipelineVerdict, TaskGraph,
+    GateApproval, NodeStatus, PhaseDefinition, PhaseRecord, PhaseRunner, PhaseStatus,
+    PipelineRefusal, PipelineRun, PipelineState, PipelineVerdict, TaskGraph,
 };
 use crate::cost::Usage;
 use crate::ids::{CommitId, Name, Reference, TaskId};
@@ -118,8 +118,11 @@ pub enum PipelineEvent {
         phase: u8,
         /// Task that ended.
         task: TaskId,
-        /// `true` if it was completed, `false` if it failed or was cancelled.
+        /// `true` if it was completed and merged, `false` if it failed or was cancelled.
         completed: bool,
+        /// Reason why a completed task could not be merged into the story's branch.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reason: Option<String>,
     },
     /// Person cancelled the run.
     Cancelled {
@@ -177,6 +180,15 @@ pub enum PipelineCommand {
         phase: u8,
         /// Keys of the tasks.
         keys: Vec<String>,
+    },
+    /// Cancel tasks, and report their ends.
+    CancelTasks {
+        /// Phase of the tasks.
+        phase: u8,
+        /// IDs of the tasks.
+        tasks: Vec<TaskId>,
+        /// Person who cancelled the run.
+        by: Name,
     },
     /// Write the story's files, deliver the branch and report the end of the run.
     Finish {
@@ -249,15 +261,19 @@ pub fn step(
         }
         (
             PipelineState::RunningTasks(running),
-            PipelineEvent::TaskEnded { phase, task, completed },
+            PipelineEvent::TaskEnded { phase, task, completed, reason },
         ) if *running == phase => {
             let graph = next.graphs.get_mut(&phase);
-            if !graph.is_some_and(|graph| graph.end(task, completed)) {
+            if !graph.is_some_and(|graph| graph.end(task, completed, reason)) {
                 return Err(unexpected(run, name));
             }
             next.continue_tasks(phase, at)
         }
-        (state, PipelineEvent::Cancelled { by }) if !state.is_over() => next.cancel(&by, at),
+        (state, PipelineEvent::Cancelled { by })
+            if !state.is_over() && run.cancelled_by.is_none() =>
+        {
+            next.cancel(&by, at)
+        }
         _ => return Err(unexpected(run, name)),
     };
     Ok((next, commands))
@@ -330,6 +346,9 @@ impl PipelineRun {
         by: &Name,
         at: Timestamp,
     ) -> Vec<PipelineCommand> {
+        if answer == GateAnswer::Continue {
+            self.approvals.insert(phase, GateApproval { by: by.clone(), at });
+        }
         let definition = self.request.phase(phase).cloned();
         match (answer, definition) {
             (GateAnswer::Continue, Some(definition))
@@ -353,6 +372,7 @@ impl PipelineRun {
     ) -> Vec<PipelineCommand> {
         match answer {
             GateAnswer::Continue => {
+                self.approvals.insert(phase, GateApproval { by: by.clone(), at });
                 self.state = PipelineState::RunningTasks(phase);
                 self.continue_tasks(phase, at)
             }
@@ -373,7 +393,7 @@ impl PipelineRun {
     }
 
     fn stop_at(&mut self, phase: u8, by: &Name) -> Vec<PipelineCommand> {
-        self.stop(phase, PipelineVerdict::Blocked, format!("stopped by {by}"));
+        self.stop_by(phase, by, format!("stopped by {by}"));
         self.finish()
     }
 
@@ -381,6 +401,9 @@ impl PipelineRun {
     fn continue_tasks(&mut self, phase: u8, at: Timestamp) -> Vec<PipelineCommand> {
         let definition = self.request.phase(phase).cloned().unwrap_or_default();
         let Some(graph) = self.graphs.get(&phase) else { return Vec::new() };
+        if let Some(by) = self.cancelled_by.clone() {
+            return if graph.is_over() { self.end_cancelled(phase, &by, at) } else { Vec::new() };
+        }
         if !graph.is_over() {
             let keys = graph.ready(definition.parallel);
             return if keys.is_empty() {
@@ -410,20 +433,39 @@ impl PipelineRun {
         self.finish_phase(phase, record)
     }
 
+    /// Cancels the run. Tasks that run are cancelled first, and the run stops when they have ended.
     fn cancel(&mut self, by: &Name, at: Timestamp) -> Vec<PipelineCommand> {
         let phase = self.state.phase().unwrap_or(self.request.from);
-        let mut commands = Vec::new();
-        if matches!(self.state, PipelineState::Running(_)) {
-            commands.push(PipelineCommand::StopPhase { phase });
-            let record = PhaseRecord {
-                status: PhaseStatus::Blocked,
-                ..failed_record(format!("cancelled by {by}"), at, PhaseWork::default())
-            };
-            self.records.insert(phase, record);
+        match self.state {
+            PipelineState::RunningTasks(phase) => {
+                let tasks = self.graphs.get_mut(&phase).map(TaskGraph::cancel).unwrap_or_default();
+                self.cancelled_by = Some(by.clone());
+                if tasks.is_empty() {
+                    return self.end_cancelled(phase, by, at);
+                }
+                vec![PipelineCommand::CancelTasks { phase, tasks, by: by.clone() }]
+            }
+            PipelineState::Running(_) => {
+                let mut commands = vec![PipelineCommand::StopPhase { phase }];
+                commands.extend(self.end_cancelled(phase, by, at));
+                commands
+            }
+            _ => {
+                self.stop_by(phase, by, format!("cancelled by {by}"));
+                self.finish()
+            }
         }
-        self.stop(phase, PipelineVerdict::Blocked, format!("cancelled by {by}"));
-        commands.extend(self.finish());
-        commands
+    }
+
+    /// Records a phase that was cancelled, and stops the run.
+    fn end_cancelled(&mut self, phase: u8, by: &Name, at: Timestamp) -> Vec<PipelineCommand> {
+        let reason = format!("cancelled by {by}");
+        let work = self.planning.get(&phase).cloned().unwrap_or_default();
+        let record =
+            PhaseRecord { status: PhaseStatus::Blocked, ..failed_record(reason.clone(), at, work) };
+        self.records.insert(phase, record);
+        self.stop_by(phase, by, reason);
+        self.finish()
     }
 }
 

@@ -118,6 +118,7 @@ impl TaskSplit {
             depends_on: task.depends_on.clone(),
             status: NodeStatus::Waiting,
             task: None,
+            reason: None,
         };
         TaskGraph { split, nodes: self.tasks.iter().map(node).collect() }
     }
@@ -134,9 +135,9 @@ pub enum NodeStatus {
     Running,
     /// Completed.
     Complete,
-    /// Failed or cancelled.
+    /// Failed, was cancelled, or could not be merged into the story's branch.
     Failed,
-    /// A task that it depends on failed.
+    /// Never started: a task that it depends on failed, or the run was cancelled.
     Skipped,
 }
 
@@ -155,6 +156,9 @@ pub struct TaskNode {
     /// ID of the task, once it has started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task: Option<TaskId>,
+    /// Reason why a completed task could not be merged into the story's branch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
 }
 
 /// Tasks of a phase, with their dependencies.
@@ -210,13 +214,27 @@ impl TaskGraph {
     }
 
     /// Records the end of a running task. Its dependants are skipped if it failed.
-    pub(super) fn end(&mut self, task: TaskId, completed: bool) -> bool {
+    pub(super) fn end(&mut self, task: TaskId, completed: bool, reason: Option<String>) -> bool {
         let running =
             |node: &&mut TaskNode| node.task == Some(task) && node.status == NodeStatus::Running;
         let Some(node) = self.nodes.iter_mut().find(running) else { return false };
         node.status = if completed { NodeStatus::Complete } else { NodeStatus::Failed };
+        node.reason = reason;
         self.skip_dependants();
         true
+    }
+
+    /// Skips the tasks that have not started, and returns those that run.
+    pub(super) fn cancel(&mut self) -> Vec<TaskId> {
+        let mut running = Vec::new();
+        for node in &mut self.nodes {
+            match node.status {
+                NodeStatus::Waiting => node.status = NodeStatus::Skipped,
+                NodeStatus::Running => running.extend(node.task),
+                NodeStatus::Complete | NodeStatus::Failed | NodeStatus::Skipped => {}
+            }
+        }
+        running
     }
 
     fn skip_dependants(&mut self) {
@@ -246,6 +264,7 @@ impl TaskGraph {
         for node in self.nodes.iter_mut().filter(|node| node.status != NodeStatus::Complete) {
             node.status = NodeStatus::Waiting;
             node.task = None;
+            node.reason = None;
         }
     }
 }

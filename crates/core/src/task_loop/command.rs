@@ -12,6 +12,7 @@ use crate::escalation::EscalationDecision;
 use crate::ids::{CommitId, Name, Reference};
 use crate::level::RiskLevel;
 use crate::plan::PlanSummary;
+use crate::rules::Rules;
 use crate::tier::Tier;
 
 /// Effect to execute, as data.
@@ -326,6 +327,48 @@ pub enum AlertKind {
     Timeout,
     /// Any other failure.
     Error,
+}
+
+impl AlertKind {
+    /// Returns `true` unless the rules turn alerts of this kind off.
+    pub fn is_enabled(self, rules: &Rules) -> bool {
+        let rules = &rules.scrum_master.alerts;
+        match self {
+            Self::ApprovalNeeded => rules.on_approval_needed,
+            Self::TaskBlocked => rules.on_block,
+            Self::MaxRetriesExceeded => rules.on_max_retries,
+            Self::ReviewFailed => rules.on_review_failed,
+            Self::CostLimitWarning | Self::Timeout | Self::Error => true,
+        }
+    }
+}
+
+impl From<AlertCause> for AlertKind {
+    fn from(cause: AlertCause) -> Self {
+        use crate::rules::HaltCondition;
+        match cause {
+            AlertCause::ApprovalNeeded { .. }
+            | AlertCause::ReviewNeeded
+            | AlertCause::PhaseApproval { .. }
+            | AlertCause::SplitApproval { .. } => Self::ApprovalNeeded,
+            AlertCause::Blocked(_)
+            | AlertCause::Rejected
+            | AlertCause::AgentQuestion
+            | AlertCause::PhaseBlocked { .. } => Self::TaskBlocked,
+            AlertCause::LimitReached(_)
+            | AlertCause::Halted(HaltCondition::MaxIterationsReached) => Self::MaxRetriesExceeded,
+            AlertCause::CostWarning | AlertCause::Halted(HaltCondition::BudgetExceeded) => {
+                Self::CostLimitWarning
+            }
+            AlertCause::ReviewFailed => Self::ReviewFailed,
+            AlertCause::SoftTimeout { .. } | AlertCause::AgentTimedOut => Self::Timeout,
+            AlertCause::Halted(HaltCondition::SecurityCritical)
+            | AlertCause::JobFailed(_)
+            | AlertCause::AgentFailed
+            | AlertCause::AgentRefused
+            | AlertCause::PhaseFailed { .. } => Self::Error,
+        }
+    }
 }
 
 /// Urgency of an alert.

@@ -1,6 +1,7 @@
 //! Runs of agents: distinct outcomes, and no processes left afterwards.
 
 use std::fs;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::json;
@@ -95,6 +96,26 @@ async fn unreported_usage_is_unknown() {
     let request = fixture.run_request(&fixture.project(), RunMode::Implement);
     let (report, _) = fixture.run_agent(&Script::default(), &request).await;
     assert_eq!((report.end, report.usage), (finished(Submission::NotRequired), None));
+}
+
+#[tokio::test]
+async fn end_of_a_run_is_kept_before_its_processes_have_exited() {
+    let fixture = Fixture::create().await;
+    let tokens = Tokens { input: 10, output: 1, ..Tokens::default() };
+    let script = Script::new([AgentStep::End { tokens: Some(tokens) }]);
+    let mut request = fixture.run_request(&fixture.project(), RunMode::Implement);
+    let (records, kept) = (fixture.records().await, Arc::<Mutex<Vec<_>>>::default());
+    let keep = kept.clone();
+    request.keep_end = Some(Arc::new(move |report: RunReport| {
+        let (records, keep) = (records.clone(), keep.clone());
+        Box::pin(async move {
+            let running = records.all().await.unwrap().len();
+            keep.lock().unwrap().push((report, running));
+        })
+    }));
+    let (report, updates) = fixture.run_agent(&script, &request).await;
+    assert_eq!(*kept.lock().unwrap(), [(report, 1)]);
+    nothing_is_left(&fixture, &updates).await;
 }
 
 #[tokio::test]

@@ -181,6 +181,7 @@ impl Fixture {
             effort: None,
             resume_prompt: None,
             services: ToolServices::default(),
+            keep_end: None,
         }
     }
 

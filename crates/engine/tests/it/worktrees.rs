@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::fs;
 
+use tamma_core::ids::TaskId;
 use tamma_core::plan::FileAction;
 use tamma_engine::delivery::{self, PushOutcome, push_task_branch};
 use tamma_engine::mirror::{Error, task_branch};
-use tamma_engine::worktree::Worktree;
+use tamma_engine::worktree::{MergeOutcome, Worktree};
 
 use crate::fixture::{Fixture, author, git_in};
 
@@ -373,4 +374,35 @@ async fn a_worktree_opens_whatever_an_agent_put_in_place_of_its_link() {
         let tree = fixture.worktree().await;
         assert_eq!(tree.head().await.unwrap(), fixture.base().await);
     }
+}
+
+#[tokio::test]
+async fn another_tasks_commit_is_merged_once_and_a_conflict_changes_nothing() {
+    let fixture = Fixture::create().await;
+    let (story, mirror, base) =
+        (fixture.worktree().await, fixture.mirror().await, fixture.base().await);
+    let commit = async |task: &str, text: &str| {
+        let tree = Worktree::open(&mirror, TaskId(task.parse().unwrap()), base).await.unwrap();
+        fs::write(tree.path().join("a.txt"), text).unwrap();
+        fs::remove_file(tree.path().join("src/old.txt")).unwrap();
+        tree.commit_all(1, "work", &author()).await.unwrap()
+    };
+    let first = commit("0192a000-0000-7000-8000-00000000000a", "one\n").await;
+    let second = commit("0192a000-0000-7000-8000-00000000000b", "two\n").await;
+    let merged = story.merge(first, "Merge first", &author()).await.unwrap();
+    let head = story.head().await.unwrap();
+    assert_eq!(merged, MergeOutcome::Merged(head));
+    let is_first = || fs::read_to_string(story.path().join("a.txt")).unwrap() == "one\n";
+    assert!(is_first() && !story.path().join("src/old.txt").exists());
+    assert_eq!(git_in(story.path(), &["status", "--porcelain"]).await, "");
+    // Killed before the files were written.
+    fs::remove_file(story.path().join("a.txt")).unwrap();
+    assert_eq!(story.merge(first, "Merge first", &author()).await.unwrap(), merged);
+    assert!(is_first());
+    let refused = MergeOutcome::Refused("conflict in a.txt".to_owned());
+    assert_eq!(story.merge(second, "Merge second", &author()).await.unwrap(), refused);
+    assert_eq!(story.head().await.unwrap(), head);
+    assert!(is_first());
+    let elsewhere = fixture.host("other").await;
+    assert_eq!(elsewhere.head().await.unwrap(), head, "another host continues from the merge");
 }

@@ -5,8 +5,9 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use tamma_core::ids::{CommitId, Name, PipelineId, PolicyVersion, ProjectId, Reference};
+use tamma_core::ids::{CommitId, Name, PipelineId, PolicyVersion, ProjectId, Reference, TaskId};
 use tamma_core::pipeline::{PhaseRecord, PipelineEvent, PipelineRun, StoryTask};
+use tamma_core::pipeline_alert::PipelineAlert;
 use tamma_core::time::Timestamp;
 use temporalio_common::ActivityDefinition;
 
@@ -20,6 +21,10 @@ pub mod names {
     pub const PHASE: &str = "pipeline_phase";
     /// Name of [`StoryTasksActivity`](super::StoryTasksActivity).
     pub const STORY_TASKS: &str = "pipeline_tasks";
+    /// Name of [`MergeTaskActivity`](super::MergeTaskActivity).
+    pub const MERGE_TASK: &str = "pipeline_merge_task";
+    /// Name of [`CancelTasksActivity`](super::CancelTasksActivity).
+    pub const CANCEL_TASKS: &str = "pipeline_cancel_tasks";
     /// Name of [`FinishActivity`](super::FinishActivity).
     pub const FINISH: &str = "pipeline_finish";
 }
@@ -47,6 +52,12 @@ pub struct PipelineSnapshot {
     /// Delivered branch, once the run has ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delivered: Option<DeliveredStory>,
+    /// Set while the story's files and branch are delivered, after the last phase has ended.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub finishing: bool,
+    /// Alert about the state of the run, if it needs a person.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub alert: Option<PipelineAlert>,
 }
 
 /// Story that phases can run on.
@@ -127,6 +138,36 @@ pub struct StoryTasksRequest {
     pub keys: Vec<String>,
 }
 
+/// Request to merge a completed task into its story's branch.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MergeRequest {
+    /// Story of the task.
+    pub story: PhaseRequest,
+    /// Completed task.
+    pub task: TaskId,
+}
+
+/// Result of a merge. Merging a task again has no effect.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MergedTask {
+    /// Reason why the task was not merged.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused: Option<String>,
+}
+
+/// Request to cancel the tasks of a story.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CancelTasksRequest {
+    /// Pipeline of the story.
+    pub pipeline: PipelineId,
+    /// ID of the story.
+    pub story_id: String,
+    /// Tasks that may still be open.
+    pub tasks: Vec<TaskId>,
+    /// Person who cancelled the pipeline.
+    pub by: Name,
+}
+
 macro_rules! define_activity {
     ($(#[$doc:meta])* $type:ident $name:ident $input:ty => $output:ty) => {
         $(#[$doc])*
@@ -159,6 +200,14 @@ define_activity! {
 define_activity! {
     /// Activity that loads tasks of a split.
     StoryTasksActivity STORY_TASKS StoryTasksRequest => Vec<StoryTask>
+}
+define_activity! {
+    /// Activity that merges a completed task into its story's branch.
+    MergeTaskActivity MERGE_TASK MergeRequest => MergedTask
+}
+define_activity! {
+    /// Activity that cancels the tasks of a story.
+    CancelTasksActivity CANCEL_TASKS CancelTasksRequest => ()
 }
 define_activity! {
     /// Activity that writes the story's files at the end of a run and delivers its branch.

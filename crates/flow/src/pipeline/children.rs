@@ -1,16 +1,17 @@
 //! Tasks of a story as child workflows.
 //!
-//! A child outlives the pipeline: cancelling the run leaves its tasks to the people who see them.
+//! A completed task is merged into the story's branch, one after the other, before its dependants
+//! start. A child outlives the pipeline, so a run that is cancelled cancels its tasks first.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::future::poll_fn;
-use std::task::Poll;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_util::future::{FutureExt as _, LocalBoxFuture};
 use tamma_core::actor::Actor;
-use tamma_core::ids::TaskId;
-use tamma_core::pipeline::StoryTask;
+use tamma_core::ids::{Name, TaskId};
+use tamma_core::pipeline::{PIPELINE_METADATA_KEY, PipelineEvent, StoryTask};
 use tamma_core::state::State;
 use tamma_core::task::Task;
 use tamma_core::task_loop::{TaskReceived, begin};
@@ -20,35 +21,124 @@ use temporalio_workflow::{
     WorkflowContext,
 };
 
-use super::activities::{StoryTasksActivity, StoryTasksRequest};
-use super::{EndedTask, PipelineWorkflow, now};
+use super::activities::{
+    CancelTasksActivity, CancelTasksRequest, MergeRequest, MergeTaskActivity, StoryTasksActivity,
+    StoryTasksRequest,
+};
+use super::{PipelineWorkflow, activity_options, now, root_message};
 use crate::search_attributes;
 use crate::task::{TaskWorkflow, WorkflowInput, WorkflowOrigin};
+use crate::{TASK_QUEUE, workflow_id};
 
 /// Workflow task timeout of a task's workflow.
 const TASK_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Running tasks, in the order of their start.
+/// Ended task of a phase: whether it was completed.
+type EndedTask = (u8, TaskId, bool);
+
+/// Tasks of the run that have not ended.
 #[derive(Default)]
 pub(super) struct TaskChildren {
+    /// Workflows, in the order of their start.
     running: Vec<LocalBoxFuture<'static, EndedTask>>,
+    /// Completed tasks that wait for their merge, with their phase.
+    unmerged: VecDeque<(u8, TaskId)>,
+    /// Merge in progress.
+    merge: Option<LocalBoxFuture<'static, PipelineEvent>>,
+    /// Cancellation of the tasks in progress, and how to stop it.
+    cancelling: Option<(WorkflowCancellationToken, LocalBoxFuture<'static, ()>)>,
 }
 
 impl TaskChildren {
-    /// Waits for the next task to end; forever if none runs.
-    pub(super) async fn next(&mut self) -> EndedTask {
-        // Polled in order, so that a replay takes the same one.
-        poll_fn(|cx| {
-            for index in 0..self.running.len() {
-                if let Poll::Ready(ended) = self.running[index].poll_unpin(cx) {
-                    drop(self.running.remove(index));
-                    return Poll::Ready(ended);
-                }
-            }
-            Poll::Pending
-        })
-        .await
+    /// Waits until the next task has ended and is merged; forever if there is none.
+    pub(super) async fn next(&mut self, ctx: &WorkflowContext<PipelineWorkflow>) -> PipelineEvent {
+        poll_fn(|cx| self.poll_next(ctx, cx)).await
     }
+
+    /// Polls everything in order, so that a replay takes the same one.
+    fn poll_next(
+        &mut self,
+        ctx: &WorkflowContext<PipelineWorkflow>,
+        cx: &mut Context<'_>,
+    ) -> Poll<PipelineEvent> {
+        if let Some((_, cancelling)) = &mut self.cancelling
+            && cancelling.poll_unpin(cx).is_ready()
+        {
+            self.cancelling = None;
+        }
+        let mut index = 0;
+        while index < self.running.len() {
+            let Poll::Ready((phase, task, completed)) = self.running[index].poll_unpin(cx) else {
+                index += 1;
+                continue;
+            };
+            drop(self.running.remove(index));
+            if completed {
+                self.unmerged.push_back((phase, task));
+            } else {
+                let event =
+                    PipelineEvent::TaskEnded { phase, task, completed: false, reason: None };
+                return Poll::Ready(event);
+            }
+        }
+        if self.merge.is_none() {
+            let next = self.unmerged.pop_front();
+            self.merge = next.map(|(phase, task)| merge_task(ctx.clone(), phase, task));
+        }
+        let Some(merge) = &mut self.merge else { return Poll::Pending };
+        let merged = merge.poll_unpin(cx);
+        if merged.is_ready() {
+            self.merge = None;
+        }
+        merged
+    }
+
+    /// Starts to cancel tasks in the name of a person.
+    pub(super) fn cancel(
+        &mut self,
+        ctx: &WorkflowContext<PipelineWorkflow>,
+        tasks: Vec<TaskId>,
+        by: Name,
+    ) {
+        let request = ctx.state(|it| CancelTasksRequest {
+            pipeline: it.input.pipeline,
+            story_id: it.run.request.story_id.clone(),
+            tasks,
+            by,
+        });
+        let (ctx, stop) = (ctx.clone(), WorkflowCancellationToken::new());
+        let options = activity_options(&ctx, TASK_QUEUE, stop.clone());
+        let cancelling = async move {
+            // A task that cannot be cancelled ends by itself; the run waits for it.
+            let _ = ctx.execute_activity(CancelTasksActivity, request, options).await;
+        };
+        self.cancelling = Some((stop, cancelling.boxed_local()));
+    }
+
+    /// Stops the cancellation, once no task is left.
+    pub(super) async fn finish(&mut self) {
+        if let Some((stop, cancelling)) = self.cancelling.take() {
+            stop.cancel_with_reason("the tasks have ended".to_owned());
+            cancelling.await;
+        }
+    }
+}
+
+/// Merges a completed task into the story's branch. A task that cannot be merged has failed.
+fn merge_task(
+    ctx: WorkflowContext<PipelineWorkflow>,
+    phase: u8,
+    task: TaskId,
+) -> LocalBoxFuture<'static, PipelineEvent> {
+    let story = ctx.state(|it| it.phase_request(phase, it.run.last_job_number));
+    let options = activity_options(&ctx, TASK_QUEUE, WorkflowCancellationToken::new());
+    let request = MergeRequest { story, task };
+    async move {
+        let merged = ctx.execute_activity(MergeTaskActivity, request, options).await;
+        let reason = merged.map_or_else(|error| Some(root_message(&error)), |it| it.refused);
+        PipelineEvent::TaskEnded { phase, task, completed: reason.is_none(), reason }
+    }
+    .boxed_local()
 }
 
 /// Starts tasks of a phase and returns their IDs by key.
@@ -108,7 +198,7 @@ fn run_task(
     let (input, initial) = ctx.state(|it| {
         let request = &it.run.request;
         let metadata = [
-            ("pipeline", it.input.pipeline.to_string()),
+            (PIPELINE_METADATA_KEY, it.input.pipeline.to_string()),
             ("story", request.story_id.clone()),
             ("story_task", story_task.key.clone()),
         ];
@@ -143,8 +233,8 @@ fn run_task(
         (WorkflowInput { rules, tuning: it.input.tuning, origin }, initial)
     });
     let options = ChildWorkflowOptions::builder()
-        .workflow_id(crate::workflow_id(id))
-        .task_queue(crate::TASK_QUEUE.to_owned())
+        .workflow_id(workflow_id(id))
+        .task_queue(TASK_QUEUE.to_owned())
         .parent_close_policy(ParentClosePolicy::Abandon)
         .cancellation_token(WorkflowCancellationToken::new())
         .task_timeout(TASK_TIMEOUT)

@@ -32,7 +32,7 @@ pub(super) struct ListQuery {
     params(
         ("project" = Option<String>, Query, description = "Project ID or name."),
         ("live" = Option<bool>, Query, description = "Only runs that have not ended."),
-        ("needs_person" = Option<bool>, Query, description = "Only runs that wait for a person."),
+        ("needs_person" = Option<bool>, Query, description = "Only runs that need a person: at a gate, or stopped by a phase."),
         ("limit" = Option<u32>, Query, description = "Maximum number, 1 to 500; default 50."),
     ),
     responses((status = OK, body = PipelineList))

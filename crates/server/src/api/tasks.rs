@@ -14,7 +14,7 @@ use super::ApiState;
 use super::extract::{CurrentPerson, JsonBody, QueryParams, TaskPath, page_request};
 use crate::app::Error;
 use crate::dto::{
-    AddedTask, NewTask, PlanVersion, ReviewedChange, TaskBundle, TaskDetail, TaskPage,
+    AddedTask, InboxPage, NewTask, PlanVersion, ReviewedChange, TaskBundle, TaskDetail, TaskPage,
     TaskReportResponse,
 };
 use crate::problem::Problem;
@@ -242,20 +242,25 @@ pub(super) struct InboxQuery {
     limit: Option<u32>,
 }
 
-/// Lists tasks that need a decision, oldest question first.
+/// Lists tasks and pipelines that need a person, longest wait first.
 #[utoipa::path(
     get, path = "/inbox", tag = "tasks", operation_id = "inbox", params(InboxQuery),
-    responses((status = OK, body = TaskPage))
+    responses((status = OK, body = InboxPage))
 )]
 pub(super) async fn inbox(
     State(state): State<ApiState>,
     QueryParams(query): QueryParams<InboxQuery>,
-) -> Result<Json<TaskPage>, Problem> {
+) -> Result<Json<InboxPage>, Problem> {
     let project = match &query.project {
         Some(project) => Some(state.app.resolve_project(Some(project)).await?.id),
         None => None,
     };
-    Ok(Json(state.app.inbox(project, &page_request(query.after, query.limit)?).await?))
+    let pipelines = match &query.after {
+        None => state.app.waiting_pipelines(project).await?,
+        Some(_) => Vec::new(),
+    };
+    let tasks = state.app.inbox(project, &page_request(query.after, query.limit)?).await?;
+    Ok(Json(InboxPage { tasks, pipelines }))
 }
 
 /// Lists tasks that exceed the soft timeout of their state, most overdue first.

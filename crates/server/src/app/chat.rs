@@ -7,6 +7,7 @@
 
 mod model_parser;
 mod replies;
+mod stories;
 
 use std::collections::BTreeMap;
 
@@ -21,7 +22,7 @@ use tamma_core::ids::{KnowledgeId, Name, ProjectId, TaskId};
 use tamma_core::knowledge::{EntryScope, EntryStatus};
 use tamma_core::task::Priority;
 use tamma_core::task_loop::Timestamp;
-use tamma_store::{ConversationRecord, KnowledgeFilter, TaskFilter};
+use tamma_store::{ConversationRecord, KnowledgeFilter, PipelineFilter, TaskFilter};
 use uuid::Uuid;
 
 use self::model_parser::ParsedMessage;
@@ -252,7 +253,10 @@ impl App {
             text: it.entry.text,
             status: it.entry.status,
         });
-        let context = ChatContext { tasks, lessons: lessons.collect(), last, proposed: false };
+        let stories = self.pipeline_list(&PipelineFilter::default(), MAX_SUBJECTS).await?;
+        let stories = stories.iter().map(stories::chat_story).collect();
+        let lessons = lessons.collect();
+        let context = ChatContext { tasks, lessons, stories, last, proposed: false };
         Ok(ChatSubjects { context, projects, scopes })
     }
 
@@ -268,12 +272,13 @@ impl App {
             }
             Intent::Inbox => {
                 let page = self.inbox(None, &PageRequest { after: None, limit: 50 }).await?;
-                replies::task_mentions_reply(
-                    "You're all caught up.",
-                    "needs a decision",
-                    &page.tasks,
-                )
+                let waiting = self.waiting_pipelines(None).await?;
+                let none = "You're all caught up.";
+                let reply = replies::task_mentions_reply(none, "needs a decision", &page.tasks);
+                stories::with_waiting(reply, &page.tasks, &waiting)
             }
+            Intent::StoryStatus { pipeline } => self.story_status_reply(*pipeline).await?,
+            Intent::Stories => self.stories_reply().await?,
             Intent::Cost { task, period } => self.cost_reply(*task, *period).await?,
             Intent::Show { task, aspect } => self.show_reply(*task, *aspect).await?,
             Intent::Ask { task, topic } => self.topic_reply(*task, *topic).await?,
@@ -313,6 +318,15 @@ impl App {
             RequestedChange::Add(new) => {
                 let added = self.add_task(by.clone(), new_task(new)).await?;
                 format!("Done. Added task {}.", added.task.short)
+            }
+            RequestedChange::RunPipeline(draft) => {
+                let view = self.start_pipeline(by, stories::new_run(draft)).await?;
+                format!("Done. The pipeline of {} is {}.", view.story_id, view.state_text)
+            }
+            RequestedChange::Story { pipeline, action } => {
+                let action = stories::pipeline_action(action);
+                let view = self.act_on_pipeline(pipeline, by, action).await?;
+                format!("Done. The pipeline of {} is {}.", view.story_id, view.state_text)
             }
             RequestedChange::Lesson { lesson, decision, reason } => {
                 let status = match decision {

@@ -30,6 +30,9 @@ use crate::dto::{EarlierPhase, NewPipelineRun, PhaseOutput, PipelineAction, Pipe
 /// Workflow task timeout: after this time another worker can take over the step.
 const TASK_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// Maximum number of pipelines in the inbox.
+const MAX_WAITING: u32 = 200;
+
 /// Longest time that a request waits for a newer version.
 const MAX_WAIT: Duration = Duration::from_secs(25);
 
@@ -107,6 +110,9 @@ impl App {
             story_path: None,
             delivered: None,
             delivery_error: None,
+            is_live: true,
+            alert: None,
+            at: input.at,
         };
         let options =
             WorkflowStartOptions::new(TASK_QUEUE.to_owned(), pipeline_workflow_id(story.id))
@@ -146,11 +152,14 @@ impl App {
             PipelineAction::Continue | PipelineAction::Skip | PipelineAction::Stop => {
                 Permission::Decide
             }
-            PipelineAction::Cancel | PipelineAction::Resume => Permission::Work,
+            PipelineAction::Cancel | PipelineAction::Resume | PipelineAction::Dismiss => {
+                Permission::Work
+            }
         };
         self.authorize(by, permission, story.project).await?;
         let action = match action {
             PipelineAction::Resume => return self.resume_pipeline(by, &story).await,
+            PipelineAction::Dismiss => return self.dismiss_pipeline(by, &story).await,
             PipelineAction::Continue => FlowAction::Answer(GateAnswer::Continue),
             PipelineAction::Skip => FlowAction::Answer(GateAnswer::Skip),
             PipelineAction::Stop => FlowAction::Answer(GateAnswer::Stop),
@@ -199,6 +208,33 @@ impl App {
             request.definition = current;
         }
         self.start_run(by, story, request, &rules).await
+    }
+
+    /// Removes a stopped run from the inbox.
+    async fn dismiss_pipeline(
+        &self,
+        by: &Principal,
+        story: &StoryPipeline,
+    ) -> Result<PipelineView, Error> {
+        if !self.store.dismiss_pipeline(story.id).await? {
+            return Err(Error::Refused(format!(
+                "the run of {} has not stopped, or needs nobody",
+                story.story_id
+            )));
+        }
+        tracing::info!(pipeline = %story.id, by = %by.name, "stopped pipeline dismissed");
+        self.pipeline_view(story.id).await
+    }
+
+    /// Returns the pipelines that need a person, longest wait first.
+    pub(crate) async fn waiting_pipelines(
+        &self,
+        project: Option<ProjectId>,
+    ) -> Result<Vec<PipelineView>, Error> {
+        let filter = PipelineFilter { project, needs_person: true, ..PipelineFilter::default() };
+        let mut waiting = self.pipeline_list(&filter, MAX_WAITING).await?;
+        waiting.reverse();
+        Ok(waiting)
     }
 
     /// Returns a pipeline.

@@ -10,6 +10,8 @@ use tamma_core::task_loop::{AnswerKind, NextStep, Phase, State};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
+use super::pipeline::PipelineView;
+
 /// Number of digits in a short ID.
 const SHORT_ID_LENGTH: usize = 8;
 
@@ -119,6 +121,17 @@ pub struct TaskPage {
     /// Value of `after` for the next page; omitted on the last page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
+}
+
+/// Page of the inbox.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct InboxPage {
+    /// Tasks that need a decision.
+    #[serde(flatten)]
+    pub tasks: TaskPage,
+    /// Pipelines at a gate or stopped by a phase, longest wait first. Only on the first page.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pipelines: Vec<PipelineView>,
 }
 
 impl From<budget::Spend> for Spend {

@@ -53,6 +53,8 @@ pub enum PipelineAction {
     Cancel,
     /// Continue a stopped run at the phase where it stopped.
     Resume,
+    /// Remove a stopped run from the inbox.
+    Dismiss,
 }
 
 /// Request for an action on a pipeline.
@@ -79,6 +81,8 @@ pub struct PipelineView {
     pub short: String,
     /// Name of the project.
     pub project: String,
+    /// ID of the project.
+    pub project_id: Uuid,
     /// Folder of the feature.
     pub feature_dir: String,
     /// ID of the story.
@@ -90,11 +94,16 @@ pub struct PipelineView {
     pub state: String,
     /// State in words.
     pub state_text: String,
-    /// `true` once the run has ended.
+    /// Number of the current phase, or of the phase where the run stopped.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub phase: Option<u8>,
+    /// `true` once the run has ended and its branch is delivered.
     pub over: bool,
     /// Question to a person, if the run waits for one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub question: Option<String>,
+    /// `true` if a person must decide, or fix what stopped the run.
+    pub needs_person: bool,
     /// Actions that are possible now.
     pub actions: Vec<PipelineAction>,
     /// Number of the newest run, from 1.
@@ -161,6 +170,9 @@ pub struct PipelinePhaseView {
     /// Reason, if it is not complete.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// Person who approved it at its gate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub approved_by: Option<String>,
     /// End of the phase.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub completed_at: Option<DateTime<Utc>>,
@@ -227,6 +239,9 @@ pub struct StoryTaskView {
     /// ID of the task, once it has started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task: Option<Uuid>,
+    /// Reason why a completed task was not merged into the story's branch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
 }
 
 /// Output of a phase.
@@ -243,19 +258,22 @@ impl PipelineView {
     pub(crate) fn new(story: &StoryPipeline, project: String) -> Option<Self> {
         let run = story.run.as_ref()?;
         let report = PipelineReport::new(run);
-        let over = run.state.is_over();
+        let over = run.state.is_over() && !story.is_live;
         Some(Self {
             id: story.id.0,
             short: short_id(story.id.0),
             project,
+            project_id: story.project.0,
             feature_dir: story.feature_dir.clone(),
             story_id: story.story_id.clone(),
             pipeline: run.request.definition.name.clone(),
             state: run.state.name().to_owned(),
             state_text: run.describe_state(),
+            phase: run.state.phase(),
             over,
             question: question(run),
-            actions: actions(run),
+            needs_person: story.needs_person,
+            actions: actions(run, story),
             run: story.number,
             version: story.version,
             from: run.request.from,
@@ -301,6 +319,7 @@ fn phase_view(run: &PipelineRun, number: u8, phase: &PhaseDefinition) -> Pipelin
         status,
         signal: record.and_then(|it| it.signal.clone()),
         reason: record.and_then(|it| it.reason.clone()),
+        approved_by: run.approvals.get(&number).map(|it| it.by.to_string()),
         completed_at: record.and_then(|it| it.completed_at),
         tokens: record.map_or(0, |it| it.work.tokens()),
         took_ms: record.map_or(0, |it| it.work.took_ms),
@@ -319,18 +338,23 @@ fn task_views(
         depends_on: node.depends_on.clone(),
         status: node.status.to_string(),
         task: node.task.map(|task| task.0),
+        reason: node.reason.clone(),
     })
 }
 
-fn actions(run: &PipelineRun) -> Vec<PipelineAction> {
+fn actions(run: &PipelineRun, story: &StoryPipeline) -> Vec<PipelineAction> {
     use PipelineAction as A;
     match &run.state {
         PipelineState::AtGate(_) | PipelineState::AtSplit(_) => {
             vec![A::Continue, A::Skip, A::Stop, A::Cancel]
         }
+        PipelineState::RunningTasks(_) if run.cancelled_by.is_some() => Vec::new(),
         PipelineState::Ready | PipelineState::Running(_) | PipelineState::RunningTasks(_) => {
             vec![A::Cancel]
         }
+        // The branch is being delivered.
+        PipelineState::Stopped { .. } if story.is_live => Vec::new(),
+        PipelineState::Stopped { .. } if story.needs_person => vec![A::Resume, A::Dismiss],
         PipelineState::Stopped { .. } => vec![A::Resume],
         PipelineState::Complete => Vec::new(),
     }

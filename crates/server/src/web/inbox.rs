@@ -54,7 +54,7 @@ pub(super) struct InboxItemFragment {
 }
 
 struct OtherItem {
-    id: Uuid,
+    href: String,
     title: String,
     cause: String,
     people: String,
@@ -114,15 +114,29 @@ impl InboxList {
     ) -> Result<Self, Error> {
         let page = app.inbox(None, &PageRequest { after: None, limit: MAX_ITEMS }).await?;
         let (mut items, mut others) = (Vec::new(), Vec::new());
+        for view in app.waiting_pipelines(None).await? {
+            match permissions.pipeline_waiting_on(&view).await {
+                Some(WaitingOn::Viewer) => items.push((view.updated_at, story_item(&view))),
+                Some(WaitingOn::Others(people)) => others.push(OtherItem {
+                    href: story_href(&view),
+                    title: view.story_id.clone(),
+                    cause: story_cause(&view),
+                    people,
+                }),
+                None => {}
+            }
+        }
         for card in page.tasks.iter().filter(|card| card.waits_for_person) {
             match permissions.waiting_on(card).await {
                 Some(WaitingOn::Viewer) => {
                     // The agent's question is shown here; other details are on the task page.
                     let detail = app.task_detail(TaskId(card.id)).await?;
-                    items.push(inbox_item(&detail, project_name(app, card.project).await?));
+                    let asked = detail.question.as_ref().map_or(card.since, |it| it.asked_at);
+                    let project = project_name(app, card.project).await?;
+                    items.push((asked, inbox_item(&detail, project)));
                 }
                 Some(WaitingOn::Others(people)) => others.push(OtherItem {
-                    id: card.id,
+                    href: format!("/tasks/{}", card.id),
                     title: card.title.clone(),
                     cause: labels::decision_title(card),
                     people,
@@ -130,6 +144,8 @@ impl InboxList {
                 None => {}
             }
         }
+        items.sort_by_key(|(asked, _)| *asked);
+        let items = items.into_iter().map(|(_, item)| item).collect();
         let lesson_count = app.count_pending_knowledge().await?;
         let window = PageRequest { after: None, limit: MAX_TROUBLED };
         let (overdue, failing) = (
@@ -160,6 +176,55 @@ impl InboxItemFragment {
         }
         let item = inbox_item(detail, project_name(app, detail.card.project).await?);
         Ok(Some(Self { layout: layout.clone(), item }))
+    }
+}
+
+impl InboxItemFragment {
+    /// Loads the item of a pipeline; `None` if it does not wait on the viewer.
+    pub(super) async fn for_story(
+        layout: &Layout,
+        permissions: &mut PagePermissions,
+        view: &dto::PipelineView,
+    ) -> Option<Self> {
+        let waiting_on = permissions.pipeline_waiting_on(view).await?;
+        let item = (waiting_on == WaitingOn::Viewer).then(|| story_item(view))?;
+        Some(Self { layout: layout.clone(), item })
+    }
+}
+
+fn story_href(view: &dto::PipelineView) -> String {
+    format!("/pipelines/{}", view.id)
+}
+
+/// Returns the reason why a pipeline needs a person.
+fn story_cause(view: &dto::PipelineView) -> String {
+    let phase = view.phases.iter().find(|it| Some(it.number) == view.phase);
+    let phase = phase.map_or_else(String::new, |it| format!("{}. {}", it.number, it.title));
+    match view.state.as_str() {
+        "at_gate" => format!("Phase {phase} needs approval"),
+        "at_split" => format!("Tasks of phase {phase} need approval"),
+        "failed" => format!("Phase {phase} failed"),
+        _ => format!("Phase {phase} is blocked"),
+    }
+}
+
+fn story_item(view: &dto::PipelineView) -> InboxItem {
+    let report = &view.report;
+    InboxItem {
+        id: view.id,
+        short_id: view.short.clone(),
+        href: story_href(view),
+        title: view.story_id.clone(),
+        cause: story_cause(view),
+        tone: if view.state == "failed" { "bad" } else { "wait" },
+        asked_at: DisplayTime::ago(view.updated_at),
+        seen_by: None,
+        project: view.project.clone(),
+        risk: None,
+        cost: report.total_usd.map_or_else(String::new, format_usd),
+        plan: Some(format!("{} · pipeline {}", view.feature_dir, view.pipeline)),
+        agent_question: report.reason.clone().filter(|_| view.over),
+        quick_approval: None,
     }
 }
 

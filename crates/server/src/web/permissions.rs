@@ -89,6 +89,20 @@ impl PagePermissions {
         let people = self.load_people(card.project).await;
         Some(responsible_people(people, person.as_ref(), Permission::from(*answer)))
     }
+
+    /// Returns the people that a pipeline waits on; `None` if it waits on nobody.
+    pub(super) async fn pipeline_waiting_on(
+        &mut self,
+        view: &dto::PipelineView,
+    ) -> Option<WaitingOn> {
+        if !view.needs_person {
+            return None;
+        }
+        let needed = if view.question.is_some() { Permission::Decide } else { Permission::Work };
+        let person = self.person.clone();
+        let people = self.load_people(view.project_id).await;
+        Some(responsible_people(people, person.as_ref(), needed))
+    }
 }
 
 /// Names the people who can act: the viewer, people with the role, or the role itself.

@@ -2,7 +2,7 @@
 
 use askama::Template;
 use axum::extract::{Path, State};
-use tamma_core::format::pluralize;
+use tamma_core::format::{capitalize, pluralize};
 use tamma_core::ids::{PipelineId, ProjectId};
 use tamma_core::rules::Permission;
 use tamma_store::PipelineFilter;
@@ -52,7 +52,10 @@ struct PipelinePage {
 pub(super) struct StoryView {
     layout: Layout,
     view: PipelineView,
+    state: String,
     tone: &'static str,
+    /// Question of a gate: its title, and its lines.
+    question: Option<(String, Vec<String>)>,
     started: Option<DisplayTime>,
     phases: Vec<PhaseCell>,
     levels: Vec<Vec<TaskCell>>,
@@ -67,6 +70,7 @@ struct PhaseCell {
     tone: &'static str,
     /// Signal, or the reason if there is none.
     note: String,
+    approved_by: Option<String>,
     tokens: u64,
     output_href: Option<String>,
 }
@@ -77,13 +81,26 @@ struct TaskCell {
     status: String,
     tone: &'static str,
     needs: String,
+    reason: Option<String>,
     href: Option<String>,
 }
 
 struct ActionButton {
     action: PipelineAction,
     text: &'static str,
+    consequence: &'static str,
     primary: bool,
+}
+
+/// Output of a phase.
+#[derive(Template)]
+#[template(path = "phase_output.html")]
+struct PhaseOutputPage {
+    layout: Layout,
+    story_id: String,
+    story_href: String,
+    title: String,
+    text: String,
 }
 
 pub(super) async fn list(State(state): State<WebState>, session: Session) -> PageResult {
@@ -112,6 +129,29 @@ pub(super) async fn page(
     render(&PipelinePage { layout, live_href: format!("/live/pipelines/{id}"), story })
 }
 
+/// Shows the output of a phase.
+pub(super) async fn output(
+    State(state): State<WebState>,
+    session: Session,
+    Path((id, phase)): Path<(Uuid, u8)>,
+) -> PageResult {
+    let layout = Layout::for_page(&state, &session, "pipelines").await?;
+    let read = async {
+        let view = state.app.pipeline_view(PipelineId(id)).await?;
+        Ok((view, state.app.phase_output(PipelineId(id), phase).await?))
+    };
+    let (view, output) =
+        read.await.map_err(|error: Error| PageError::new(Layout::for_session(&session), error))?;
+    let title = view.phases.iter().find(|it| it.number == phase).map(|it| it.title.clone());
+    render(&PhaseOutputPage {
+        layout,
+        story_id: view.story_id,
+        story_href: format!("/pipelines/{id}"),
+        title: format!("Phase {phase}. {}", title.unwrap_or_default()),
+        text: output.text,
+    })
+}
+
 /// Performs an action, then shows the story again.
 pub(super) async fn submit_action(
     State(state): State<WebState>,
@@ -136,6 +176,7 @@ pub(super) async fn submit_action(
         PipelineAction::Stop => "Run stopped.",
         PipelineAction::Cancel => "Run cancelled.",
         PipelineAction::Resume => "Run resumed.",
+        PipelineAction::Dismiss => "Removed from the inbox.",
     };
     redirect_with_notice(&format!("/pipelines/{id}"), &Notice::success(text))
 }
@@ -153,7 +194,9 @@ impl StoryView {
         let can_act = permissions.allows(project, needed).await;
         Ok(Self {
             layout: layout.clone(),
+            state: capitalize(&view.state_text),
             tone: state_tone(&view.state),
+            question: view.question.as_deref().map(split_question),
             started: view.started_at.map(DisplayTime::ago),
             phases: phase_cells(&view),
             levels: task_levels(&view),
@@ -169,6 +212,12 @@ impl StoryView {
     }
 }
 
+/// Splits a question into its first line and the others.
+fn split_question(text: &str) -> (String, Vec<String>) {
+    let mut lines = text.lines().filter(|line| !line.is_empty()).map(str::to_owned);
+    (lines.next().unwrap_or_default(), lines.collect())
+}
+
 fn story_row(view: &PipelineView) -> StoryRow {
     let ended = view.phases.iter().filter(|it| it.completed_at.is_some()).count();
     StoryRow {
@@ -176,7 +225,7 @@ fn story_row(view: &PipelineView) -> StoryRow {
         story: view.story_id.clone(),
         feature: view.feature_dir.clone(),
         project: view.project.clone(),
-        state: view.state_text.clone(),
+        state: capitalize(&view.state_text),
         tone: state_tone(&view.state),
         progress: format!("{ended} of {}", pluralize(view.phases.len(), "phase")),
         changed: DisplayTime::ago(view.updated_at),
@@ -187,13 +236,14 @@ fn phase_cells(view: &PipelineView) -> Vec<PhaseCell> {
     let cell = |phase: &crate::dto::PipelinePhaseView| PhaseCell {
         number: phase.number,
         title: phase.title.clone(),
-        status: phase.status.clone(),
+        status: capitalize(&phase.status),
         tone: status_tone(&phase.status),
         note: phase.signal.clone().or_else(|| phase.reason.clone()).unwrap_or_default(),
+        approved_by: phase.approved_by.clone(),
         tokens: phase.tokens,
         output_href: phase
             .has_output
-            .then(|| format!("/api/v1/pipelines/{}/phases/{}/output", view.id, phase.number)),
+            .then(|| format!("/pipelines/{}/phases/{}", view.id, phase.number)),
     };
     view.phases.iter().map(cell).collect()
 }
@@ -218,9 +268,10 @@ fn task_levels(view: &PipelineView) -> Vec<Vec<TaskCell>> {
             level.push(TaskCell {
                 key: task.key.clone(),
                 title: task.title.clone(),
-                status: task.status.clone(),
+                status: capitalize(&task.status),
                 tone: status_tone(&task.status),
                 needs: task.depends_on.join(", "),
+                reason: task.reason.clone(),
                 href: task.task.map(|id| format!("/tasks/{id}")),
             });
         }
@@ -229,14 +280,18 @@ fn task_levels(view: &PipelineView) -> Vec<Vec<TaskCell>> {
 }
 
 fn button(action: PipelineAction) -> ActionButton {
-    let (text, primary) = match action {
-        PipelineAction::Continue => ("Continue", true),
-        PipelineAction::Skip => ("Skip", false),
-        PipelineAction::Stop => ("Stop", false),
-        PipelineAction::Cancel => ("Cancel run", false),
-        PipelineAction::Resume => ("Resume", true),
+    let (text, consequence) = match action {
+        PipelineAction::Continue => ("Continue", "The phase or its tasks start."),
+        PipelineAction::Skip => ("Skip phase", "The next phase starts."),
+        PipelineAction::Stop => ("Stop run", "The run ends here. You can resume it."),
+        PipelineAction::Cancel => {
+            ("Cancel run", "The running phase stops. Open tasks of the story are cancelled.")
+        }
+        PipelineAction::Resume => ("Resume run", "The run starts again at the phase that stopped."),
+        PipelineAction::Dismiss => ("Dismiss", "The story leaves the inbox. Nothing else changes."),
     };
-    ActionButton { action, text, primary }
+    let primary = matches!(action, PipelineAction::Continue | PipelineAction::Resume);
+    ActionButton { action, text, consequence, primary }
 }
 
 fn state_tone(state: &str) -> &'static str {

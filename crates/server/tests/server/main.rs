@@ -12,6 +12,7 @@ mod live;
 mod oversight;
 mod pages;
 mod people;
+mod pipelines;
 #[path = "../../../store/tests/store/recorded_task.rs"]
 mod recorded_task;
 mod runs;

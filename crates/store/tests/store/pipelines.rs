@@ -2,12 +2,16 @@
 
 use tamma_core::ids::PipelineId;
 use tamma_core::pipeline::{
-    GateAnswer, PipelineDefinition, PipelineEvent, PipelineRequest, PipelineRun, PipelineState,
-    step,
+    GateAnswer, PhaseWork, PipelineDefinition, PipelineEvent, PipelineRequest, PipelineRun,
+    PipelineState, step,
 };
+use tamma_core::pipeline_alert::alert_for;
+use tamma_core::rules::Rules;
 use tamma_core::task_loop::Timestamp;
 use tamma_core::tier::Tier;
-use tamma_store::{NewRun, PipelineFilter, PipelineWrite, RunNumber, Store, WriteOutcome};
+use tamma_store::{
+    NewDelivery, NewRun, PipelineFilter, PipelineWrite, RunNumber, Store, WriteOutcome,
+};
 use tamma_testkit::postgres::TestDatabase;
 use uuid::Uuid;
 
@@ -49,11 +53,14 @@ fn write(number: u32, revision: u64, run: PipelineRun) -> PipelineWrite {
         revision,
         started_by: "ann".parse().expect("a name"),
         started_at: at(),
+        is_live: !run.state.is_over(),
         run,
         base: None,
         story_path: Some("plans/a/stories/A-1".to_owned()),
         delivered: None,
         delivery_error: None,
+        alert: None,
+        at: at(),
     }
 }
 
@@ -130,4 +137,65 @@ async fn runs_of_agents_are_stored_under_a_pipeline() {
     };
     assert_eq!(store.begin_run(&run).await.expect("result"), 0);
     assert!(store.begin_run(&NewRun { task: id(7).as_task(), ..run }).await.is_err());
+}
+
+#[tokio::test]
+async fn a_gate_sends_one_alert_and_the_next_state_settles_it() {
+    let (_database, store) = fresh().await;
+    store.ensure_pipeline(id(1), PROJECT, "plans/a", "A-1").await.expect("result");
+    let alert = alert_for(&at_gate().state, &Rules::default());
+    for revision in [1, 2] {
+        let asking = PipelineWrite { alert: alert.clone(), ..write(1, revision, at_gate()) };
+        store.save_pipeline(&asking).await.expect("result");
+    }
+    let messages = store.outbox(10).await.expect("result");
+    assert_eq!(
+        messages.iter().map(|it| (it.reminder, it.needs_decision)).collect::<Vec<_>>(),
+        [(0, true)]
+    );
+    assert_eq!(store.count_waiting(Some(PROJECT)).await.expect("result"), 1);
+    let delivery = NewDelivery {
+        id: Uuid::from_u128(9),
+        receiver: "webhook".to_owned(),
+        digest: false,
+        due_at: at(),
+    };
+    assert!(store.dispatch(&messages[0], &[delivery]).await.expect("result"));
+    let claim = async || store.claim_deliveries(60, 10, false).await.expect("result").remove(0);
+    let claimed = claim().await;
+    assert_eq!((claimed.title.as_str(), claimed.is_pipeline), ("A-1", true));
+    assert_eq!(claimed.answers, ["continue", "skip", "stop"]);
+    assert_eq!(claimed.cause.to_string(), "phase 1 needs approval");
+    assert!(!claimed.is_settled);
+    store.save_pipeline(&write(1, 3, stopped())).await.expect("result");
+    store.release_deliveries(&[claimed.id], None).await.expect("result");
+    assert!(claim().await.is_settled);
+    assert_eq!(store.count_waiting(None).await.expect("result"), 0, "a person stopped it");
+}
+
+#[tokio::test]
+async fn a_run_stopped_by_a_phase_needs_a_person_until_it_is_dismissed() {
+    let (_database, store) = fresh().await;
+    store.ensure_pipeline(id(1), PROJECT, "plans/a", "A-1").await.expect("result");
+    let skip =
+        PipelineEvent::GateAnswered { answer: GateAnswer::Skip, by: "ann".parse().expect("name") };
+    let crash = PipelineEvent::PhaseCrashed {
+        phase: 2,
+        error: "killed".to_owned(),
+        work: PhaseWork::default(),
+    };
+    let (run, _) = step(&at_gate(), at(), skip).expect("result");
+    let (run, _) = step(&run, at(), crash).expect("result");
+    store.save_pipeline(&write(1, 1, at_gate())).await.expect("result");
+    assert!(!store.dismiss_pipeline(id(1)).await.expect("result"), "it is running");
+    let alert = alert_for(&run.state, &Rules::default());
+    let failed = PipelineWrite { alert, ..write(1, 2, run) };
+    store.save_pipeline(&failed).await.expect("result");
+    let waiting = PipelineFilter { needs_person: true, ..PipelineFilter::default() };
+    let listed = store.pipelines(&waiting, 10).await.expect("result");
+    assert!(listed.len() == 1 && listed[0].needs_person);
+    assert!(store.dismiss_pipeline(id(1)).await.expect("result"));
+    assert!(!store.dismiss_pipeline(id(1)).await.expect("result"), "once is enough");
+    store.save_pipeline(&failed).await.expect("result");
+    assert!(store.pipelines(&waiting, 10).await.expect("result").is_empty());
 }

@@ -5,7 +5,6 @@
 //! says it is done is not believed: gates and the review judge the commit.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use serde_json::json;
 use tamma_core::escalation::{EscalationAction, EscalationDecision};
@@ -16,11 +15,11 @@ use tamma_engine::submission::{Submission, SubmissionFacts};
 use tamma_engine::worktree::Worktree;
 use tamma_flow::RunStarted;
 use tamma_flow::activities::JobResult;
-use tokio_util::sync::CancellationToken;
 
 use super::brief::{failure_brief, forget_setup, with_failed_setup};
 use crate::agent_gates::AgentGateRuns;
 use crate::answered_questions::format_question;
+use crate::checkpoints::{save_checkpoint, with_checkpoints};
 use crate::clock::now;
 use crate::error::Error;
 use crate::job_context::JobContext;
@@ -97,6 +96,7 @@ pub(super) async fn implement(
         facts: SubmissionFacts::default(),
         brief,
         gates: None,
+        keep_end: None,
     };
     let run = match run_with_checkpoints(services, ctx, &project, &worktree, assignment).await {
         Err(error) => {
@@ -170,43 +170,10 @@ async fn run_with_checkpoints(
     let gates = AgentGateRuns::new(services, ctx, project, worktree);
     let _stop_gates = gates.stop_on_drop();
     let assignment = Assignment { gates: Some(Arc::new(gates.clone())), ..assignment };
-    let over = CancellationToken::new();
     let running = async {
         let run = services.agents.run(ctx, project, worktree.into(), assignment).await;
         gates.finish().await;
-        over.cancel();
         run
     };
-    // Half the configured interval, because a checkpoint takes time and misses later writes. So
-    // no work older than the interval is lost.
-    let pause = Duration::from_secs(u64::from(project.rules.engines.salvage_seconds)) / 2;
-    // Concurrent with the run, and awaited to its end, so that no git lock remains.
-    let (run, ()) = tokio::join!(running, checkpoint_periodically(worktree, pause, &over));
-    run
-}
-
-/// Saves a checkpoint at regular intervals, so that another worker can continue the run.
-async fn checkpoint_periodically(worktree: &Worktree, pause: Duration, over: &CancellationToken) {
-    let mut interval = tokio::time::interval(pause);
-    interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    interval.tick().await;
-    loop {
-        tokio::select! {
-            _ = interval.tick() => {}
-            () = over.cancelled() => return,
-        }
-        if let Err(error) = save_checkpoint(worktree).await {
-            let error = &error as &dyn std::error::Error;
-            tracing::warn!(task = %worktree.task(), error, "failed to save checkpoint");
-        }
-    }
-}
-
-/// Saves a checkpoint. A failed push is logged and retried with the next checkpoint.
-async fn save_checkpoint(worktree: &Worktree) -> Result<(), Error> {
-    let saved = worktree.checkpoint().await?;
-    if let Some(reason) = saved.push_error {
-        tracing::warn!(task = %worktree.task(), reason, "failed to push checkpoint; work is on this worker only");
-    }
-    Ok(())
+    with_checkpoints(worktree, &project.rules, running).await
 }

@@ -215,6 +215,7 @@ async fn run_learning_agent(
         facts: SubmissionFacts { evidence_exists: evidence, ..SubmissionFacts::default() },
         brief: None,
         gates: None,
+        keep_end: None,
     };
     // One directory per attempt, because its content is useless to another.
     let empty =

@@ -17,9 +17,9 @@ use temporalio_sdk::activities::{
 use tokio_util::sync::CancellationToken;
 
 use super::Activities;
-use super::lost_attempts::AttemptHeartbeat;
 use crate::error::Error;
 use crate::job_context::{AnnounceStart, OpenQuestionUpdate, WorkflowCallbacks};
+use crate::lost_attempts::AttemptHeartbeat;
 
 /// Heartbeat interval of long jobs.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(500);

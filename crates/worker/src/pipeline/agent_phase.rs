@@ -11,9 +11,10 @@ use tamma_engine::submission::{Submission, SubmissionFacts};
 use tamma_engine::worktree::Worktree;
 
 use super::{PhaseContext, PhaseEnd, PhaseEndKind};
+use crate::checkpoints::with_checkpoints;
 use crate::error::Error;
 use crate::prompts::{Prompt, PromptSet};
-use crate::runs::{AgentRun, AgentSlot, Assignment};
+use crate::runs::{AgentRun, AgentSlot, Assignment, KeepRun};
 use crate::services::Services;
 use crate::setup::set_up_worktree;
 
@@ -25,6 +26,7 @@ pub(super) async fn run(
     services: &Services,
     ctx: &PhaseContext,
     worktree: &Worktree,
+    keep_end: KeepRun,
 ) -> Result<PhaseEnd, Error> {
     let host = (&*services.config, &services.processes);
     set_up_worktree(host, &ctx.job, &ctx.project, worktree).await?;
@@ -43,8 +45,11 @@ pub(super) async fn run(
         facts,
         brief: None,
         gates: None,
+        keep_end: Some(keep_end),
     };
-    let run = services.agents.run(&ctx.job, &ctx.project, worktree.into(), assignment).await?;
+    let running = services.agents.run(&ctx.job, &ctx.project, worktree.into(), assignment);
+    let run = with_checkpoints(worktree, &ctx.project.rules, running).await?;
+    ctx.job.fault_point("agent ended")?;
     Ok(phase_end(run, &phase))
 }
 
@@ -53,6 +58,7 @@ pub(super) async fn split(
     services: &Services,
     ctx: &PhaseContext,
     worktree: &Worktree,
+    keep_end: KeepRun,
 ) -> Result<PhaseEnd, Error> {
     let phase = ctx.phase();
     let values = prompt_values(services, ctx, &phase, None, "").await?;
@@ -68,8 +74,10 @@ pub(super) async fn split(
         facts: SubmissionFacts::default(),
         brief: None,
         gates: None,
+        keep_end: Some(keep_end),
     };
     let run = services.agents.run(&ctx.job, &ctx.project, worktree.into(), assignment).await?;
+    ctx.job.fault_point("agent ended")?;
     Ok(phase_end(run, &phase))
 }
 
@@ -166,7 +174,7 @@ fn allowance(ctx: &PhaseContext, phase: &PhaseDefinition) -> SpendLimit {
 }
 
 /// Converts the end of a run to the end of the phase.
-fn phase_end(run: AgentRun, phase: &PhaseDefinition) -> PhaseEnd {
+pub(super) fn phase_end(run: AgentRun, phase: &PhaseDefinition) -> PhaseEnd {
     let AgentRun { report, messages, .. } = run;
     let unclear = |text: &str| {
         PhaseEndKind::Signal(signal::resolve(None, text, phase).0, SignalSource::LastLine)

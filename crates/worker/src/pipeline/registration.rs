@@ -7,8 +7,8 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use tamma_core::pipeline::StoryTask;
 use tamma_flow::pipeline::{
-    DeliveredStory, PhaseRequest, PhaseResult, PipelineSnapshot, PreparedStory, StoryTasksRequest,
-    names,
+    CancelTasksRequest, DeliveredStory, MergeRequest, MergedTask, PhaseRequest, PhaseResult,
+    PipelineSnapshot, PreparedStory, StoryTasksRequest, names,
 };
 use temporalio_common::ActivityDefinition;
 use temporalio_sdk::activities::{
@@ -18,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::PipelineActivities;
 use crate::error::Error;
+use crate::lost_attempts::AttemptHeartbeat;
 
 /// Heartbeat interval of long activities.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(500);
@@ -28,13 +29,26 @@ async fn with_heartbeats<T, F: Future<Output = Result<T, Error>> + Send>(
     work: impl FnOnce(u32, CancellationToken) -> F,
 ) -> Result<T, ActivityError> {
     let (attempt, stop) = (ctx.info().attempt, CancellationToken::new());
+    // Heartbeats of another version are not counted.
+    let previous = ctx.heartbeat_details().deserialize().unwrap_or_default();
+    let heartbeat = AttemptHeartbeat::first(attempt, previous);
+    if let Some(lost) = heartbeat.too_many_lost() {
+        return Err(Error::LostWorkers(lost).into_activity_error());
+    }
+    // Recorded before the work starts, so that its end can be told from that of the worker.
+    ctx.record_heartbeat(heartbeat).await?;
     let mut work = Box::pin(work(attempt, stop.clone()));
-    let mut heartbeat = tokio::time::interval(HEARTBEAT_INTERVAL);
+    let mut interval = tokio::time::interval(HEARTBEAT_INTERVAL);
     let mut is_stopping = false;
     loop {
         tokio::select! {
-            result = &mut work => return result.map_err(Error::into_activity_error),
-            _ = heartbeat.tick() => ctx.record_heartbeat(attempt).await?,
+            result = &mut work => {
+                if result.is_err() {
+                    ctx.record_heartbeat(heartbeat.ended()).await?;
+                }
+                return result.map_err(Error::into_activity_error);
+            }
+            _ = interval.tick() => ctx.record_heartbeat(heartbeat).await?,
             () = ctx.cancelled(), if !is_stopping => {
                 is_stopping = true;
                 stop.cancel();
@@ -101,6 +115,15 @@ register!(Phase PHASE PhaseRequest => PhaseResult, |it, ctx, request| {
 register!(StoryTasks STORY_TASKS StoryTasksRequest => Vec<StoryTask>, |it, _ctx, request| {
     it.story_tasks(request).await.map_err(Error::into_activity_error)
 });
+register!(MergeTask MERGE_TASK MergeRequest => MergedTask, |it, ctx, request| {
+    with_heartbeats(ctx, |attempt, stop| async move { it.merge_task(request, attempt, stop).await })
+        .await
+});
+register!(CancelTasks CANCEL_TASKS CancelTasksRequest => (), |it, ctx, request| {
+    let client = ctx.client();
+    with_heartbeats(ctx, |_, stop| async move { it.cancel_tasks(&client, request, stop).await })
+        .await
+});
 register!(Finish FINISH PhaseRequest => DeliveredStory, |it, ctx, request| {
     with_heartbeats(ctx, |attempt, stop| async move { it.finish(request, attempt, stop).await })
         .await
@@ -112,6 +135,8 @@ impl ActivityImplementer for PipelineActivities {
         definitions.register_activity::<Prepare>(self.clone());
         definitions.register_activity::<Phase>(self.clone());
         definitions.register_activity::<StoryTasks>(self.clone());
+        definitions.register_activity::<MergeTask>(self.clone());
+        definitions.register_activity::<CancelTasks>(self.clone());
         definitions.register_activity::<Finish>(self);
     }
 }

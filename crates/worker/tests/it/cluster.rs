@@ -26,7 +26,7 @@ use tamma_testkit::project::{ProjectConfig, ScriptedProject};
 use tamma_testkit::repository::Repository;
 use tamma_testkit::sample::{sample_task, task_id};
 use tamma_testkit::wait_until;
-use tamma_worker::WorkerConfig;
+use tamma_worker::{FaultInjection, WorkerConfig};
 use temporalio_client::{
     Client, WorkflowExecuteUpdateOptions, WorkflowHandle, WorkflowStartOptions,
 };
@@ -47,6 +47,8 @@ pub(crate) struct Cluster {
     pub(crate) allow_project_prompts: bool,
     /// Operator's variables for gates and setups.
     pub(crate) test_environment: BTreeMap<String, String>,
+    /// Steps at which the worker fails.
+    pub(crate) fault_injection: FaultInjection,
 }
 
 impl Cluster {
@@ -74,8 +76,15 @@ impl Cluster {
             services.add_project(1, "greeter", repository, script, configure).await.unwrap();
         let tuning = WorkflowTuning { heartbeat_seconds: 5, ..WorkflowTuning::default() };
         let store = services.store.clone();
-        let (allow_project_prompts, test_environment) = (false, BTreeMap::new());
-        Self { store, services, project, tuning, allow_project_prompts, test_environment }
+        Self {
+            store,
+            services,
+            project,
+            tuning,
+            allow_project_prompts: false,
+            test_environment: BTreeMap::new(),
+            fault_injection: FaultInjection::none(),
+        }
     }
 
     /// Replaces the agent's script.
@@ -115,6 +124,7 @@ impl Cluster {
             environment: Self::environment(),
             timeouts: AgentTimeouts { late_usage: Duration::ZERO, ..AgentTimeouts::default() },
             allow_project_prompts: self.allow_project_prompts,
+            fault_injection: self.fault_injection.clone(),
             operator: OperatorConfig {
                 test_environment: self.test_environment.clone(),
                 ..OperatorConfig::default()

@@ -2,14 +2,15 @@
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
 
 use tamma_core::cost::Tokens;
 use tamma_core::ids::PipelineId;
+use tamma_core::pipeline::files;
 use tamma_core::pipeline::{
-    BUILT_IN_PIPELINE, GateAnswer, NodeStatus, PhaseStatus, PipelineRequest, PipelineRun,
-    PipelineState, PipelineVerdict,
+    BUILT_IN_PIPELINE, GateAnswer, PhaseStatus, PipelineRequest, PipelineRun, PipelineState,
+    PipelineVerdict,
 };
-use tamma_core::task_loop::State;
 use tamma_core::version::Edition;
 use tamma_flow::pipeline::{
     PipelineAction, PipelineActionRequest, PipelineInput, PipelineResponse, PipelineWorkflow,
@@ -17,7 +18,7 @@ use tamma_flow::pipeline::{
 use tamma_flow::{TASK_QUEUE, pipeline_workflow_id};
 use tamma_store::StoryPipeline;
 use tamma_testkit::agent::{AgentStep, PromptCase, Script};
-use tamma_testkit::sample::sample_script;
+use tamma_worker::FaultInjection;
 use temporalio_client::{
     Client, WorkflowExecuteUpdateOptions, WorkflowHandle, WorkflowStartOptions,
 };
@@ -26,7 +27,8 @@ use uuid::Uuid;
 use crate::cluster::{Cluster, until};
 
 const FEATURE: &str = "plans/features/wishlist";
-const STORY: &str = "WISH-001";
+pub(crate) const STORY: &str = "WISH-001";
+const STORY_DIR: &str = "plans/features/wishlist/stories/WISH-001";
 const WORKFLOW_DIR: &str = "plans/features/wishlist/stories/WISH-001/_workflow";
 
 pub(crate) type PipelineHandle = WorkflowHandle<Client, PipelineWorkflow>;
@@ -38,7 +40,8 @@ pub(crate) fn pipeline_id() -> PipelineId {
 /// Returns a case that logs its start outside the worktree and ends with these steps.
 fn phase_case(cluster_log: &str, command: &str, steps: Vec<AgentStep>) -> PromptCase {
     let log = AgentStep::Append { path: PathBuf::from(cluster_log), line: command.to_owned() };
-    PromptCase::new(format!("Execute command: {command}"), std::iter::once(log).chain(steps))
+    let told = format!("Execute command: {command} {FEATURE} {STORY}");
+    PromptCase::new(told, std::iter::once(log).chain(steps))
 }
 
 fn say(text: &str) -> AgentStep {
@@ -58,7 +61,7 @@ pub(crate) fn successful_script(log: &str) -> Script {
         args: serde_json::json!({ "result": "success" }),
     };
     Script::from_cases([
-        phase_case(log, "/pm-story", line("PM COMPLETE")),
+        phase_case(log, "/pm-story generate", line("PM COMPLETE")),
         phase_case(log, "/elab-story", line("ELAB PASS")),
         phase_case(log, "/dev-implement-story", line("DOCUMENTATION COMPLETE")),
         phase_case(log, "/dev-code-review", vec![submit, say("Reviewed."), end()]),
@@ -162,7 +165,7 @@ pub(crate) async fn until_delivered(
     let story = until(async || {
         let story = cluster.store.pipeline(pipeline_id()).await.ok()?;
         let is_over = story.run.as_ref().is_some_and(|run| run.state.is_over());
-        (story.number == number && is_over && story.commit.is_some()).then_some(story)
+        (story.number == number && is_over && !story.is_live).then_some(story)
     })
     .await;
     let run = story.run.clone().unwrap();
@@ -175,9 +178,20 @@ fn delivered_file(cluster: &Cluster, story: &StoryPipeline, name: &str) -> Strin
     cluster.project.repository.git(&["show", &object]).unwrap()
 }
 
+/// Checks that a file has these lines, whatever their indentation.
+fn assert_lines(text: &str, expected: &[&str]) {
+    for line in expected {
+        assert!(text.lines().any(|it| it.trim() == *line), "{line} is missing:\n{text}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_story_goes_through_six_phases_and_leaves_its_files() {
     let (cluster, log) = cluster(successful_script).await;
+    let own_file = format!("{STORY_DIR}/{STORY}.md");
+    let text = "---\ntitle: A wish list\nstatus: ready\n---\nPeople keep wishes.\n";
+    cluster.project.repository.write(&own_file, text).unwrap();
+    cluster.project.repository.commit("story").unwrap();
     let client = cluster.client().await;
     cluster
         .with_worker(async {
@@ -200,7 +214,7 @@ async fn a_story_goes_through_six_phases_and_leaves_its_files() {
             assert_eq!(
                 commands(&log),
                 [
-                    "/pm-story",
+                    "/pm-story generate",
                     "/elab-story",
                     "/dev-implement-story",
                     "/dev-code-review",
@@ -208,15 +222,42 @@ async fn a_story_goes_through_six_phases_and_leaves_its_files() {
                 ]
             );
             let state = delivered_file(&cluster, &story, "STATE.md");
-            assert!(state.contains("status: complete") && state.contains("6_done:"), "{state}");
+            assert_lines(&state, &["status: complete", "current_phase: 7"]);
+            let stored = files::parse_state(&run, &state).unwrap();
+            assert_eq!(stored.len(), 6);
+            for (phase, record) in &stored {
+                let expected = &run.records[phase];
+                assert_eq!(record.status, PhaseStatus::Complete);
+                assert_eq!(record.signal, expected.signal);
+                assert_eq!(record.completed_at, expected.completed_at);
+                assert!(record.completed_at.is_some());
+                assert_eq!(record.work.tokens(), expected.work.tokens());
+            }
             let context = delivered_file(&cluster, &story, "AGENT-CONTEXT.md");
-            assert!(context.contains("story_id: WISH-001"), "{context}");
+            assert_lines(
+                &context,
+                &[
+                    "feature_dir: plans/features/wishlist",
+                    "story_id: WISH-001",
+                    "story_path: plans/features/wishlist/stories/WISH-001",
+                    "workflow_path: plans/features/wishlist/stories/WISH-001/_workflow",
+                    "state_path: plans/features/wishlist/stories/WISH-001/_workflow/STATE.md",
+                    "current_phase: 7",
+                    "from_phase: 1",
+                    "to_phase: 6",
+                    "approve_phases: []",
+                ],
+            );
+            let object = format!("{}:{own_file}", story.branch.clone().unwrap());
+            let own = cluster.project.repository.git(&["show", &object]).unwrap();
+            assert!(own.contains("\nstatus: done\n"), "{own}");
             for (phase, signal) in [(1, "PM COMPLETE"), (4, "CODE REVIEW PASS")] {
                 let output = delivered_file(&cluster, &story, &format!("PHASE-{phase}-OUTPUT.md"));
                 assert_eq!(output.trim_end().lines().last(), Some(signal), "{output}");
             }
             let tokens = delivered_file(&cluster, &story, "TOKEN-LOG.md");
-            assert!(tokens.contains("| 1. PM Generate |"), "{tokens}");
+            assert!(tokens.contains("| 1. PM Generate | 90 | 10 | 100 |"), "{tokens}");
+            assert!(tokens.contains("| Total | 450 | 50 | 500 |"), "{tokens}");
         })
         .await;
 }
@@ -236,16 +277,56 @@ async fn a_phase_without_a_signal_stops_the_run_and_a_later_run_continues_there(
             start(&cluster, &client, (1, 2), &[]).await;
             let (_, run) = until_delivered(&cluster, 1).await;
             let reason = "no clear signal".to_owned();
-            let stopped =
-                PipelineState::Stopped { phase: 2, verdict: PipelineVerdict::Failed, reason };
+            let stopped = PipelineState::Stopped {
+                phase: 2,
+                verdict: PipelineVerdict::Failed,
+                reason,
+                by: None,
+            };
             assert_eq!(run.state, stopped);
-            assert_eq!(commands(&log), ["/pm-story", "/elab-story"], "nothing is retried");
+            assert_eq!(commands(&log), ["/pm-story generate", "/elab-story"], "nothing is retried");
             cluster.replace_script(&successful_script(&log.display().to_string()));
             start(&cluster, &client, (2, 2), &[]).await;
             let (_, run) = until_delivered(&cluster, 2).await;
             assert_eq!(run.state, PipelineState::Complete);
             assert_eq!(run.records[&1].status, PhaseStatus::Complete);
-            assert_eq!(commands(&log), ["/pm-story", "/elab-story", "/elab-story"]);
+            assert_eq!(commands(&log), ["/pm-story generate", "/elab-story", "/elab-story"]);
+        })
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_phase_whose_worker_fails_after_its_agent_never_runs_again() {
+    let (mut cluster, log) = cluster(successful_script).await;
+    // Every step after the end of an agent fails once.
+    let steps = ["agent ended", "answer put aside", "answer kept", "committed", "handed over"];
+    let left = Arc::new(Mutex::new(BTreeSet::from(steps)));
+    let failing = left.clone();
+    cluster.fault_injection =
+        FaultInjection::when(move |step| failing.lock().unwrap().remove(step));
+    let client = cluster.client().await;
+    cluster
+        .with_worker(async {
+            start(&cluster, &client, (1, 6), &[]).await;
+            let (story, run) = until_delivered(&cluster, 1).await;
+            assert_eq!(run.state, PipelineState::Complete, "{:?}", run.records);
+            assert_eq!(*left.lock().unwrap(), BTreeSet::new(), "every step has failed");
+            assert_eq!(
+                commands(&log),
+                [
+                    "/pm-story generate",
+                    "/elab-story",
+                    "/dev-implement-story",
+                    "/dev-code-review",
+                    "/qa-verify-story"
+                ]
+            );
+            let tokens: Vec<_> = run.records.values().map(|it| it.work.tokens()).collect();
+            assert_eq!(tokens, [100, 100, 100, 100, 100, 0], "the usage is recovered too");
+            let output = delivered_file(&cluster, &story, "PHASE-1-OUTPUT.md");
+            assert_eq!(output, "Some work.\n\nPM COMPLETE");
+            let leftovers = cluster.config().data_dir.join("answers");
+            assert_eq!(std::fs::read_dir(leftovers).unwrap().count(), 0);
         })
         .await;
 }
@@ -271,49 +352,130 @@ async fn a_gate_waits_for_a_person_and_a_cancelled_run_ends() {
         .await;
 }
 
-const OWN_PIPELINE: &str = "\
+/// Runs one phase with these steps and returns its record. The run stops there, or ends.
+async fn run_phase(
+    cluster: &Cluster,
+    client: &Client,
+    number: u32,
+    steps: Vec<AgentStep>,
+) -> PipelineRun {
+    let log = cluster.scratch_file("phases.log").display().to_string();
+    let mut script = successful_script(&log);
+    script.cases[1] = phase_case(&log, "/elab-story", steps);
+    cluster.replace_script(&script);
+    start(cluster, client, (2, 3), &[]).await;
+    until_delivered(cluster, number).await.1
+}
+
+async fn output(cluster: &Cluster, run: &PipelineRun, phase: u8) -> String {
+    let output = run.records[&phase].work.output.as_ref().unwrap();
+    cluster.store.text(output).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_phase_that_is_blocked_fails_or_crashes_stops_the_run_with_its_output() {
+    let (cluster, log) = cluster(successful_script).await;
+    let client = cluster.client().await;
+    let cases = [
+        (vec![say("Read it.\nELAB BLOCKED: no design"), end()], PhaseStatus::Blocked, "no design"),
+        (
+            vec![say("ELAB FAILED: it contradicts itself"), end()],
+            PhaseStatus::Failed,
+            "it contradicts itself",
+        ),
+        (vec![say("ELAB PASS\nI think."), end()], PhaseStatus::Failed, "no clear signal"),
+        (vec![say("Half of it."), AgentStep::Exit(3)], PhaseStatus::Failed, "crashed: "),
+    ];
+    cluster
+        .with_worker(async {
+            for (number, (steps, status, reason)) in (1..).zip(cases) {
+                let AgentStep::Say(said) = steps[0].clone() else { panic!("a message") };
+                let run = run_phase(&cluster, &client, number, steps).await;
+                let record = &run.records[&2];
+                let found = record.reason.clone().unwrap_or_default();
+                assert_eq!(record.status, status, "{record:?}");
+                assert!(found.starts_with(reason), "{found}");
+                assert_eq!(output(&cluster, &run, 2).await, said);
+                assert!(run.state.needs_person() && !run.records.contains_key(&3));
+                assert_eq!(run.records[&1].status, PhaseStatus::Skipped, "before the range");
+            }
+            assert_eq!(commands(&log), ["/elab-story"; 4], "nothing is retried");
+            let run = run_phase(&cluster, &client, 5, vec![say("ELAB PASS"), end()]).await;
+            assert_eq!(run.state, PipelineState::Complete, "the range ends after phase 3");
+            assert_eq!(run.records.len(), 3);
+        })
+        .await;
+}
+
+const SLOW_PIPELINE: &str = "\
 pipelines:
-  own:
+  slow:
     phases:
-      - { id: build, runner: command, run: 'mkdir -p out && echo {STORY_ID} > out/story', outputs: [out/story] }
-      - { id: tasks, runner: tasks }
+      - { id: notes, prompt: 'Write the notes of {STORY_ID}.', model: small, timeout_seconds: 1 }
 ";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_story_is_built_and_split_into_tasks_that_run_in_order() {
-    let task = |key: &str, depends_on: &[&str]| {
-        serde_json::json!({
-            "key": key, "title": format!("Greet {key}"), "description": "Add the name.",
-            "acceptance_criteria": ["The name is greeted."], "depends_on": depends_on,
-            "estimated_lines": 1,
-        })
-    };
-    let split = serde_json::json!({ "tasks": [task("second", &["first"]), task("first", &[])] });
-    let mut script = sample_script(1);
-    let case = PromptCase::new("Split the story WISH-001", [AgentStep::Submit(split)]);
-    script.cases.insert(0, case);
-    let cluster = Cluster::start_with(&script, OWN_PIPELINE).await;
+async fn a_phase_has_a_model_of_its_own_and_fails_at_its_time_limit_with_its_output() {
+    let steps = [AgentStep::Describe { env: Vec::new(), files: Vec::new() }, AgentStep::Hang];
+    let mut script = Script::from_cases([PromptCase::new("Write the notes of WISH-001.", steps)]);
+    script.models = vec!["large".to_owned(), "small".to_owned()];
+    let cluster = Cluster::start_with(&script, SLOW_PIPELINE).await;
     let client = cluster.client().await;
     cluster
         .with_worker(async {
-            let handle = start_pipeline(&cluster, &client, "own", (1, 2), &[]).await;
-            let story = until_run(&cluster, |run| run.state == PipelineState::AtSplit(2)).await;
-            let run = story.run.unwrap();
-            assert_eq!(run.records[&1].signal.as_deref(), Some("BUILD COMPLETE"));
-            assert!(run.graphs[&2].nodes.iter().all(|node| node.task.is_none()));
-            act(&handle, PipelineAction::Answer(GateAnswer::Continue)).await.unwrap();
+            start_pipeline(&cluster, &client, "slow", (1, 1), &[]).await;
+            let (_, run) = until_delivered(&cluster, 1).await;
+            assert_eq!(run.records[&1].reason.as_deref(), Some("timed out"));
+            let output = output(&cluster, &run, 1).await;
+            assert!(output.contains("small"), "{output}");
+            let runs = cluster.store.runs(pipeline_id().as_task()).await.unwrap();
+            assert_eq!(runs[0].model.as_deref(), Some("small"));
+        })
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn instructions_and_state_come_from_the_repository() {
+    let steps = vec![say("ELAB PASS"), end()];
+    let script = Script::from_cases([PromptCase::new("Elaborate in verse.", steps)]);
+    let cluster = Cluster::start(&script).await;
+    let repository = &cluster.project.repository;
+    repository.write(".claude/commands/elab-story.md", "Elaborate in verse.\n").unwrap();
+    let state = format!(
+        "---\nfeature_dir: {FEATURE}\nstory_id: {STORY}\nstatus: blocked\nphases:\n  \
+         1_pm_generate:\n    status: complete\n    signal: PM COMPLETE\n    tokens_used: \
+         42\ncurrent_phase: 2\n---\n"
+    );
+    repository.write(&format!("{WORKFLOW_DIR}/STATE.md"), &state).unwrap();
+    repository.commit("state").unwrap();
+    let client = cluster.client().await;
+    cluster
+        .with_worker(async {
+            start(&cluster, &client, (2, 2), &[]).await;
             let (_, run) = until_delivered(&cluster, 1).await;
             assert_eq!(run.state, PipelineState::Complete, "{:?}", run.records);
-            let nodes = &run.graphs[&2].nodes;
-            assert!(nodes.iter().all(|node| node.status == NodeStatus::Complete), "{nodes:?}");
-            let [second, first] = [&nodes[0], &nodes[1]].map(|node| node.task.unwrap());
-            let stored = cluster.store.task(second).await.unwrap();
-            assert_eq!(stored.task.depends_on, [first]);
-            assert_eq!(stored.task.metadata["story"], STORY);
-            let received = cluster.history(second).await[0].at;
-            let ended = cluster.history(first).await;
-            let completed = ended.iter().find(|it| it.to == State::Completed).unwrap();
-            assert!(completed.at <= received, "the second task starts after the first");
+            let first = &run.records[&1];
+            assert_eq!((first.status, first.work.tokens()), (PhaseStatus::Complete, 42));
+        })
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_damaged_state_is_rebuilt_from_the_outputs() {
+    let (cluster, _) = cluster(successful_script).await;
+    let repository = &cluster.project.repository;
+    repository.write(&format!("{WORKFLOW_DIR}/STATE.md"), "phases: [[[\n").unwrap();
+    let output = "All requirements are there.\n\nPM COMPLETE\n";
+    repository.write(&format!("{WORKFLOW_DIR}/PHASE-1-OUTPUT.md"), output).unwrap();
+    repository.commit("half of a state").unwrap();
+    let client = cluster.client().await;
+    cluster
+        .with_worker(async {
+            start(&cluster, &client, (2, 2), &[]).await;
+            let (story, run) = until_delivered(&cluster, 1).await;
+            assert_eq!(run.records[&1].status, PhaseStatus::Complete);
+            let state = delivered_file(&cluster, &story, "STATE.md");
+            assert_lines(&state, &["signal: PM COMPLETE", "signal: ELAB PASS"]);
         })
         .await;
 }

@@ -86,6 +86,7 @@ impl World {
         ChatContext {
             tasks: self.tasks.iter().map(|task| task.it.clone()).collect(),
             lessons: self.lessons.iter().map(|lesson| lesson.it.clone()).collect(),
+            stories: Vec::new(),
             last: last.map(|key| self.task(key)),
             proposed,
         }
@@ -157,7 +158,15 @@ impl World {
                     ChatAction::Pause | ChatAction::Resume | ChatAction::Acknowledge => {}
                 }
             }
-            Intent::Inbox | Intent::Help | Intent::Talk | Intent::Confirm | Intent::Decline => {}
+            // The worlds have no stories.
+            Intent::StoryStatus { .. }
+            | Intent::Stories
+            | Intent::Change(RequestedChange::RunPipeline(_) | RequestedChange::Story { .. })
+            | Intent::Inbox
+            | Intent::Help
+            | Intent::Talk
+            | Intent::Confirm
+            | Intent::Decline => {}
         }
         slots
     }

@@ -178,16 +178,8 @@ impl StepBuilder<'_> {
 
     /// Sends an alert, unless the rules turn its kind off.
     pub(super) fn send_alert(&mut self, cause: AlertCause, severity: AlertSeverity) {
-        let kind = alert_kind(cause);
-        let rules = &self.rules.scrum_master.alerts;
-        let is_enabled = match kind {
-            AlertKind::ApprovalNeeded => rules.on_approval_needed,
-            AlertKind::TaskBlocked => rules.on_block,
-            AlertKind::MaxRetriesExceeded => rules.on_max_retries,
-            AlertKind::ReviewFailed => rules.on_review_failed,
-            AlertKind::CostLimitWarning | AlertKind::Timeout | AlertKind::Error => true,
-        };
-        if !is_enabled {
+        let kind = AlertKind::from(cause);
+        if !kind.is_enabled(self.rules) {
             return;
         }
         let question =
@@ -239,28 +231,6 @@ fn is_council_useful(cause: AlertCause) -> bool {
         AlertCause::Blocked(_)
             | AlertCause::Halted(Halt::BudgetExceeded | Halt::MaxIterationsReached)
     )
-}
-
-fn alert_kind(cause: AlertCause) -> AlertKind {
-    use crate::rules::HaltCondition;
-    match cause {
-        AlertCause::ApprovalNeeded { .. } | AlertCause::ReviewNeeded => AlertKind::ApprovalNeeded,
-        AlertCause::Blocked(_) | AlertCause::Rejected | AlertCause::AgentQuestion => {
-            AlertKind::TaskBlocked
-        }
-        AlertCause::LimitReached(_) | AlertCause::Halted(HaltCondition::MaxIterationsReached) => {
-            AlertKind::MaxRetriesExceeded
-        }
-        AlertCause::CostWarning | AlertCause::Halted(HaltCondition::BudgetExceeded) => {
-            AlertKind::CostLimitWarning
-        }
-        AlertCause::ReviewFailed => AlertKind::ReviewFailed,
-        AlertCause::SoftTimeout { .. } | AlertCause::AgentTimedOut => AlertKind::Timeout,
-        AlertCause::Halted(HaltCondition::SecurityCritical)
-        | AlertCause::JobFailed(_)
-        | AlertCause::AgentFailed
-        | AlertCause::AgentRefused => AlertKind::Error,
-    }
 }
 
 pub(super) fn alert_severity(cause: AlertCause) -> AlertSeverity {

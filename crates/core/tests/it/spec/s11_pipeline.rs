@@ -71,7 +71,7 @@ pub(crate) fn answered(answer: GateAnswer) -> PipelineEvent {
     PipelineEvent::GateAnswered { answer, by: "ada".parse().unwrap() }
 }
 
-fn cancelled() -> PipelineEvent {
+pub(crate) fn cancelled() -> PipelineEvent {
     PipelineEvent::Cancelled { by: "ada".parse().unwrap() }
 }
 
@@ -80,7 +80,13 @@ fn running(phase: u8, job_number: u32) -> PipelineCommand {
 }
 
 fn stopped(phase: u8, verdict: PipelineVerdict, reason: &str) -> PipelineState {
-    PipelineState::Stopped { phase, verdict, reason: reason.to_owned() }
+    PipelineState::Stopped { phase, verdict, reason: reason.to_owned(), by: None }
+}
+
+/// State of a run that a person stopped.
+pub(crate) fn stopped_by_ada(phase: u8, reason: &str) -> PipelineState {
+    let (verdict, by) = (PipelineVerdict::Blocked, Some("ada".parse().unwrap()));
+    PipelineState::Stopped { phase, verdict, reason: reason.to_owned(), by }
 }
 
 pub(crate) fn statuses(run: &PipelineRun) -> Vec<(u8, PhaseStatus)> {
@@ -314,7 +320,8 @@ fn a_phase_skipped_at_its_gate_is_recorded_with_the_person() {
 fn a_run_stopped_at_a_gate_records_the_person() {
     let events = [PipelineEvent::Start, success(1), answered(GateAnswer::Stop)];
     let (run, _) = after(run(1, 6, &[2]), events);
-    assert_eq!(run.state, stopped(2, PipelineVerdict::Blocked, "stopped by ada"));
+    assert_eq!(run.state, stopped_by_ada(2, "stopped by ada"));
+    assert!(!run.state.needs_person(), "a person has decided");
     assert_eq!(statuses(&run), [(1, PhaseStatus::Complete)]);
     let report = PipelineReport::new(&run);
     assert_eq!((report.continue_from, report.last_phase), (Some(2), Some(1)));
@@ -326,7 +333,7 @@ fn a_cancelled_run_stops_its_phase_and_can_continue_there() {
     let (run, commands) = step(&run, at(), cancelled()).unwrap();
     let finish = PipelineCommand::Finish { job_number: 3 };
     assert_eq!(commands, [PipelineCommand::StopPhase { phase: 2 }, finish]);
-    assert_eq!(run.state, stopped(2, PipelineVerdict::Blocked, "cancelled by ada"));
+    assert_eq!(run.state, stopped_by_ada(2, "cancelled by ada"));
     assert_eq!(statuses(&run), [(1, PhaseStatus::Complete), (2, PhaseStatus::Blocked)]);
     assert!(step(&run, at(), success(2)).is_err(), "a late result changes nothing");
     assert!(step(&run, at(), cancelled()).is_err());

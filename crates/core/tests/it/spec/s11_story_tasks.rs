@@ -15,7 +15,9 @@ use tamma_core::rules::{self, ConfigFile};
 use tamma_core::task::{Priority, TaskType};
 use uuid::Uuid;
 
-use super::s11_pipeline::{after, answered, at, full_run, request, statuses, success};
+use super::s11_pipeline::{
+    after, answered, at, cancelled, full_run, request, statuses, stopped_by_ada, success,
+};
 
 fn story_task(key: &str, depends_on: &[&str]) -> StoryTask {
     StoryTask {
@@ -88,9 +90,17 @@ fn play(run: &PipelineRun, failing: &[&str]) -> (PipelineRun, Vec<String>, usize
         }
         let key = running.remove(0);
         let completed = !failing.contains(&key.as_str());
-        let ended = PipelineEvent::TaskEnded { phase: 1, task: task_id(&key), completed };
-        (run, queue) = step(&run, at(), ended).unwrap();
+        (run, queue) = step(&run, at(), ended(&key, completed)).unwrap();
     }
+}
+
+fn ended(key: &str, completed: bool) -> PipelineEvent {
+    PipelineEvent::TaskEnded { phase: 1, task: task_id(key), completed, reason: None }
+}
+
+fn started(keys: &[&str]) -> PipelineEvent {
+    let tasks = keys.iter().map(|key| ((*key).to_owned(), task_id(key))).collect();
+    PipelineEvent::TasksStarted { phase: 1, tasks }
 }
 
 const DIAMOND: &[(&str, &[&str])] =
@@ -119,8 +129,9 @@ fn a_failed_task_stops_only_its_dependants() {
     assert_eq!(order, ["a", "e", "b", "c"]);
     let reason = "1 of 5 tasks failed: b; not started: d";
     let verdict = PipelineVerdict::Failed;
-    let stopped = PipelineState::Stopped { phase: 1, verdict, reason: reason.to_owned() };
+    let stopped = PipelineState::Stopped { phase: 1, verdict, reason: reason.to_owned(), by: None };
     assert_eq!(run.state, stopped);
+    assert!(run.state.needs_person());
     assert_eq!(run.graphs[&1].keys(NodeStatus::Complete), ["a", "c", "e"]);
 }
 
@@ -160,8 +171,42 @@ fn an_approval_phase_is_a_decision_with_a_name() {
 #[test]
 fn a_result_of_an_unknown_task_is_refused() {
     let (run, _) = step(&at_split(None, DIAMOND), at(), answered(GateAnswer::Continue)).unwrap();
-    let ended = PipelineEvent::TaskEnded { phase: 1, task: task_id("z"), completed: true };
-    assert!(step(&run, at(), ended).is_err());
+    assert!(step(&run, at(), ended("z", true)).is_err());
+}
+
+#[test]
+fn a_cancelled_run_cancels_its_tasks_and_stops_when_they_have_ended() {
+    let (run, _) = step(&at_split(None, DIAMOND), at(), answered(GateAnswer::Continue)).unwrap();
+    let (run, _) = step(&run, at(), started(&["a", "e"])).unwrap();
+    let (run, command) = after(run, [cancelled()]);
+    let (tasks, by) = (vec![task_id("a"), task_id("e")], "ada".parse().unwrap());
+    assert_eq!(command, PipelineCommand::CancelTasks { phase: 1, tasks, by });
+    assert_eq!(run.describe_state(), "cancelling the tasks of tasks");
+    assert!(step(&run, at(), cancelled()).is_err(), "once is enough");
+    let (run, commands) = step(&run, at(), ended("a", true)).unwrap();
+    assert!(commands.is_empty(), "no other task starts");
+    let (run, command) = after(run, [ended("e", false)]);
+    assert!(matches!(command, PipelineCommand::Finish { .. }));
+    assert_eq!(run.state, stopped_by_ada(1, "cancelled by ada"));
+    assert_eq!(statuses(&run), [(1, PhaseStatus::Blocked)]);
+    assert_eq!(run.graphs[&1].keys(NodeStatus::Skipped), ["d", "b", "c"]);
+    let again = run.continue_with(run.resume_request().unwrap()).unwrap();
+    let (again, _) = after(again, [PipelineEvent::Start]);
+    let (_, order, _) = play(&again, &[]);
+    assert_eq!(order, ["b", "c", "e", "d"], "a completed task does not run again");
+}
+
+#[test]
+fn a_task_that_cannot_be_merged_has_failed_with_the_reason() {
+    let (run, _) = step(&at_split(None, DIAMOND), at(), answered(GateAnswer::Continue)).unwrap();
+    let (run, _) = step(&run, at(), started(&["a", "e"])).unwrap();
+    let reason = Some("conflict in src/lib.rs".to_owned());
+    let task = task_id("e");
+    let refused =
+        PipelineEvent::TaskEnded { phase: 1, task, completed: false, reason: reason.clone() };
+    let (run, _) = step(&run, at(), refused).unwrap();
+    let node = run.graphs[&1].nodes.iter().find(|node| node.key == "e").unwrap();
+    assert_eq!((node.status, &node.reason), (NodeStatus::Failed, &reason));
 }
 
 #[rstest]

@@ -34,6 +34,9 @@ impl App {
         message: &str,
         subjects: &ChatSubjects,
     ) -> Result<ParsedMessage, Error> {
+        if tamma_chat::is_about_story(message, &subjects.context) {
+            return Ok(ParsedMessage::default());
+        }
         let endpoints = self.chat_endpoints().await?;
         let current_project = subjects.context.last.and_then(|task| subjects.projects.get(&task));
         let of_task = endpoints.iter().find(|(project, _)| Some(project) == current_project);
@@ -99,7 +102,8 @@ impl App {
 
 /// Restricts a context to some projects.
 fn context_for_projects(subjects: &ChatSubjects, projects: &BTreeSet<ProjectId>) -> ChatContext {
-    let ChatContext { tasks, lessons, last, proposed } = subjects.context.clone();
+    // Messages about stories never reach a model.
+    let ChatContext { tasks, lessons, stories: _, last, proposed } = subjects.context.clone();
     let of = |task| subjects.projects.get(&task).is_some_and(|it| projects.contains(it));
     let covers = |scope: &EntryScope| match scope {
         EntryScope::Project(project) => projects.contains(project),
@@ -111,6 +115,7 @@ fn context_for_projects(subjects: &ChatSubjects, projects: &BTreeSet<ProjectId>)
             .into_iter()
             .filter(|lesson| subjects.scopes.get(&lesson.id).is_some_and(covers))
             .collect(),
+        stories: Vec::new(),
         last: last.filter(|task| of(*task)),
         proposed,
     }

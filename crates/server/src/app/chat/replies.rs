@@ -17,7 +17,7 @@ use tamma_core::review::patch::{self, PatchLine};
 use tamma_core::task_loop::{AnswerKind, State, Timestamp};
 use tamma_store::{KnowledgeFilter, TaskFilter};
 
-use super::{MAX_LISTED, MAX_SUBJECTS, single_line_reply};
+use super::{MAX_LISTED, MAX_SUBJECTS, single_line_reply, stories};
 use crate::app::{App, Error, PageRequest};
 use crate::clock;
 use crate::dto::{ChatReference, ChatReply, TaskCard, TaskMention};
@@ -617,6 +617,10 @@ fn consequence(answer: AnswerKind) -> &'static str {
 pub(super) fn proposal_reply(change: &RequestedChange, context: &ChatContext) -> ChatReply {
     let consequence_text = match change {
         RequestedChange::Add(_) => "a planner reads the repository and writes a plan".to_owned(),
+        RequestedChange::RunPipeline(_) => {
+            "the phases run one after the other, each with an agent of its own".to_owned()
+        }
+        RequestedChange::Story { action, .. } => stories::consequence(*action).to_owned(),
         RequestedChange::Lesson { decision, .. } => match decision {
             LessonDecision::Approve => "plans are checked against it from now on".to_owned(),
             LessonDecision::Reject => "the entry will not be used".to_owned(),
@@ -648,7 +652,10 @@ pub(super) fn proposal_reply(change: &RequestedChange, context: &ChatContext) ->
         RequestedChange::Lesson { lesson, .. } => {
             context.lesson(*lesson).map(|it| format!("“{}”: ", it.text))
         }
-        RequestedChange::Add(_) => None,
+        RequestedChange::Story { pipeline, .. } => {
+            context.story(*pipeline).map(|it| format!("{}: ", it.story_id))
+        }
+        RequestedChange::Add(_) | RequestedChange::RunPipeline(_) => None,
     };
     let first = capitalize(&format!("{}{consequence_text}.", subject.unwrap_or_default()));
     let lines = vec![first, "Nothing changes until you say yes.".to_owned()];
@@ -671,6 +678,7 @@ pub(super) fn help_reply() -> ChatReply {
     let lines = [
         "Ask about the status, failures or cost of a task, or what needs your attention.",
         "Request an action: approve, reject, pause, cancel, retry, reply to an agent, or add a task.",
+        "Run the pipeline of a story, ask for its status by its ID, or answer at its gate.",
         "Tamma shows the exact command before any change, and runs it only after you say yes.",
     ];
     ChatReply { lines: lines.map(str::to_owned).to_vec(), ..ChatReply::default() }

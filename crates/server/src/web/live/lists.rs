@@ -320,19 +320,26 @@ async fn inbox_update(subscriber: &mut ListSubscriber, event: LiveEvent) -> Stre
         ];
         return Ok(Some(subscriber.event(subscriber.known_until, &parts)));
     };
-    let task = match subscriber.app.task_detail(change.task).await {
+    let ListSubscriber { app, layout, permissions, .. } = subscriber;
+    let (item, at) = match app.task_detail(change.task).await {
         Err(Error::Corrupt { .. }) => return Ok(None),
-        task => task?,
+        Err(Error::NotFound { .. }) => {
+            // Pipelines publish their changes like tasks.
+            let view = match app.pipeline_view(PipelineId(change.task.0)).await {
+                Err(Error::NotFound { .. }) => return Ok(None),
+                view => view?,
+            };
+            let item = inbox::InboxItemFragment::for_story(layout, permissions, &view).await;
+            (item, view.updated_at)
+        }
+        task => {
+            let task = task?;
+            let item = inbox::InboxItemFragment::load(app, layout, permissions, &task).await?;
+            (item, task.card.updated_at)
+        }
     };
-    let waiting = subscriber.app.store.count_waiting(None).await?;
-    let (id, at) = (task.card.id, task.card.updated_at.timestamp_micros());
-    let item = inbox::InboxItemFragment::load(
-        &subscriber.app,
-        &subscriber.layout,
-        &mut subscriber.permissions,
-        &task,
-    )
-    .await?;
+    let (id, at) = (change.task.0, at.timestamp_micros());
+    let waiting = app.store.count_waiting(None).await?;
     let mut parts = match item {
         Some(item) => {
             let html = render_html(&item)?;

@@ -12,7 +12,7 @@ const MAX_LOST_ATTEMPTS: u32 = 5;
 
 /// Heartbeat of an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct AttemptHeartbeat {
+pub(crate) struct AttemptHeartbeat {
     /// Attempts before this one that ended with their worker.
     lost: u32,
     /// The attempt returned an error, so its worker is fine.
@@ -21,7 +21,7 @@ pub(super) struct AttemptHeartbeat {
 
 impl AttemptHeartbeat {
     /// Returns the first heartbeat of an attempt, after the last one of the attempt before.
-    pub(super) fn first(attempt: u32, previous: Option<Self>) -> Self {
+    pub(crate) fn first(attempt: u32, previous: Option<Self>) -> Self {
         let lost = match previous {
             Some(previous) if attempt > 1 => previous.lost + u32::from(!previous.has_ended),
             // Without a heartbeat, no work was started.
@@ -31,12 +31,12 @@ impl AttemptHeartbeat {
     }
 
     /// Returns the last heartbeat of an attempt that returns an error.
-    pub(super) fn ended(self) -> Self {
+    pub(crate) fn ended(self) -> Self {
         Self { has_ended: true, ..self }
     }
 
     /// Returns the number of lost attempts if the job must not be tried again.
-    pub(super) fn too_many_lost(self) -> Option<u32> {
+    pub(crate) fn too_many_lost(self) -> Option<u32> {
         (self.lost >= MAX_LOST_ATTEMPTS).then_some(self.lost)
     }
 }

@@ -1,0 +1,55 @@
+//! Checkpoints of a worktree while an agent works in it.
+
+use std::future::Future;
+use std::time::Duration;
+
+use tamma_core::rules::Rules;
+use tamma_engine::worktree::Worktree;
+use tokio_util::sync::CancellationToken;
+
+use crate::error::Error;
+
+/// Runs an agent and saves checkpoints at regular intervals, so that another worker can continue.
+pub(crate) async fn with_checkpoints<T>(
+    worktree: &Worktree,
+    rules: &Rules,
+    running: impl Future<Output = T>,
+) -> T {
+    let over = CancellationToken::new();
+    let running = async {
+        let result = running.await;
+        over.cancel();
+        result
+    };
+    // Half the configured interval, because a checkpoint takes time and misses later writes. So
+    // no work older than the interval is lost.
+    let pause = Duration::from_secs(u64::from(rules.engines.salvage_seconds)) / 2;
+    // Concurrent with the run, and awaited to its end, so that no git lock remains.
+    let (result, ()) = tokio::join!(running, checkpoint_periodically(worktree, pause, &over));
+    result
+}
+
+async fn checkpoint_periodically(worktree: &Worktree, pause: Duration, over: &CancellationToken) {
+    let mut interval = tokio::time::interval(pause);
+    interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    interval.tick().await;
+    loop {
+        tokio::select! {
+            _ = interval.tick() => {}
+            () = over.cancelled() => return,
+        }
+        if let Err(error) = save_checkpoint(worktree).await {
+            let error = &error as &dyn std::error::Error;
+            tracing::warn!(task = %worktree.task(), error, "failed to save checkpoint");
+        }
+    }
+}
+
+/// Saves a checkpoint. A failed push is logged and retried with the next checkpoint.
+pub(crate) async fn save_checkpoint(worktree: &Worktree) -> Result<(), Error> {
+    let saved = worktree.checkpoint().await?;
+    if let Some(reason) = saved.push_error {
+        tracing::warn!(task = %worktree.task(), reason, "failed to push checkpoint; work is on this worker only");
+    }
+    Ok(())
+}
