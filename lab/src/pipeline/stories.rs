@@ -43,7 +43,7 @@ const LIMITED: &str = "\
 pipelines:
   limited:
     phases:
-      - { id: slow, prompt: Take your time., timeout_seconds: 2 }
+      - { id: slow, prompt: Take your time., timeout_seconds: 5 }
 ";
 
 /// Story whose second phase ends in a certain way.

@@ -282,14 +282,17 @@ fn check_order(tasks: &[PlannedTask], periods: &BTreeMap<String, WorkPeriod>) ->
     Ok(most)
 }
 
-/// Checks that each completed task has delivered its file on its own branch.
+/// Checks that the branch of each completed task has its file, and that the story's branch has them
+/// all.
 fn check_branches(project: &StoryProject, finished: &FinishedRun) -> Result<()> {
     let graph = finished.run.graphs.get(&1).context("the story was not split")?;
     for node in graph.nodes.iter().filter(|node| node.status == NodeStatus::Complete) {
         let task = node.task.with_context(|| format!("{} has no ID", node.key))?;
-        let object = format!("tamma/{task}:{}", file(&node.key));
-        let found = project.project.repository.git(&["show", &object]).unwrap_or_default();
-        ensure!(found == "cy", "{} has delivered `{found}`", node.key);
+        for branch in [&format!("tamma/{task}"), &finished.branch] {
+            let object = format!("{branch}:{}", file(&node.key));
+            let found = project.project.repository.git(&["show", &object]).unwrap_or_default();
+            ensure!(found == "cy", "{} has `{found}` on {branch}", node.key);
+        }
     }
     Ok(())
 }
