@@ -5,7 +5,7 @@
 set shell := ["bash", "-euo", "pipefail", "-c"]
 
 # The steps of CI, in order; `.ci/run` reads this list. `lab:chaos` is `just lab chaos --quick`.
-ci_verbs := "lint doc test lab:chaos lab:crash-recovery lab:pipeline lab:sandbox-escape lab:agents lab:review lab:false-claims lab:escalation lab:eval lab:learning-loop lab:knowledge lab:chat lab:alerts lab:mcp lab:browser gen-check"
+ci_verbs := "lint doc test lab:chaos lab:crash-recovery lab:pipeline lab:reconcile lab:sandbox-escape lab:hostile-repositories lab:agents lab:review lab:false-claims lab:escalation lab:eval lab:learning-loop lab:knowledge lab:chat lab:alerts lab:mcp lab:browser gen-check"
 
 # The experiments that measure an optimised build.
 optimised := '^bench-(agents|core|gateway|loop|waiting)$'
@@ -78,11 +78,14 @@ migrations:
 doc:
     RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --document-private-items --locked
 
+# Most tests wait for a server or a process, so more of them run at once than there are cores.
+
 # Run doc tests, then all other tests. Arguments go to nextest.
 [group("check")]
 test *args:
     cargo test --doc --workspace --locked --quiet
-    cargo nextest run --workspace --locked --profile {{ nextest_profile }} {{ args }}
+    NEXTEST_TEST_THREADS="${NEXTEST_TEST_THREADS:-$((2 * $(getconf _NPROCESSORS_ONLN)))}" \
+        cargo nextest run --workspace --locked --profile {{ nextest_profile }} {{ args }}
 
 # Print the language and build metrics, at an older commit and now.
 [group("check")]
@@ -132,6 +135,21 @@ nightly: (build "dev") (build "measure")
     printf '%s\n' "${rows[@]}"
     rm -rf "$logs"
     exit "$code"
+
+# Fuzz a parser of foreign bytes for some seconds, or `all` of them (fuzz/README.md).
+[group("deep")]
+fuzz target seconds="60":
+    #!/usr/bin/env bash
+    set -euo pipefail
+    folder="$(just target)/fuzz"
+    flags="--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4"
+    flags+=" -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table"
+    flags+=" -Cllvm-args=-sanitizer-coverage-trace-compares"
+    # With a target, the flags do not apply to build scripts and macros.
+    host="$(rustc -vV | sed -n 's/^host: //p')"
+    RUSTFLAGS="$flags" cargo build --quiet --locked --release --target "$host" \
+        --manifest-path fuzz/Cargo.toml --target-dir "$folder"
+    bash fuzz/run.sh "$folder/$host/release/tamma-fuzz" "$folder/runs" {{ target }} {{ seconds }}
 
 # Build everything at once, so that nothing is compiled twice for other features.
 [private]

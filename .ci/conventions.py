@@ -13,6 +13,7 @@ import sys
 import tempfile
 
 import requirements
+import security
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
@@ -282,11 +283,15 @@ def check_requirements(report):
     requirements.check(report.add)
 
 
+def check_security(report):
+    security.check(report.add)
+
+
 def check():
     report = Report()
     for rule in (
         check_definitions, check_doc_openings, check_source, check_crates, check_words, check_documents,
-        check_requirements,
+        check_requirements, check_security,
     ):
         rule(report)
     for problem in report.problems:

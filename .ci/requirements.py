@@ -20,6 +20,8 @@ NAMES = "docs/requirements.toml"
 
 TEST_ATTRIBUTE = re.compile(r"\s*#\[(?:tokio::)?(?:test|rstest)\b")
 FUNCTION = re.compile(r"\s*(?:pub(?:\([a-z]+\))? )?(?:async )?fn ([a-z0-9_]+)")
+# Tests that the macro `kit!` declares: the name of a hostile repository on each line.
+KIT = re.compile(r"    ([a-z0-9_]+)$")
 ROW = re.compile(r"\| ([A-Z]\d+\.\d+) \| (.+) \| (.+) \|")
 PROOF = re.compile(r"`([a-z]+(?:::[a-z0-9_]+)+)`")
 EXPERIMENT = re.compile(r"`just lab ([a-z-]+)`")
@@ -38,8 +40,11 @@ def tests(root=ROOT):
                 if folder == "tests" and len(parts) > 1:
                     parts = parts[1:]
                 parts = [part for part in parts if part not in ("main", "lib", "tests", "it")]
-                is_test = False
+                is_test, is_kit = False, False
                 for line in path.read_text(encoding="utf-8").splitlines():
+                    is_kit = line == "kit! {" or (is_kit and line != "}")
+                    if is_kit and KIT.match(line):
+                        names.add("::".join([crate.name, *parts, KIT.match(line).group(1)]))
                     if TEST_ATTRIBUTE.match(line):
                         is_test = True
                     function = FUNCTION.match(line)

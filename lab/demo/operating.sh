@@ -60,8 +60,8 @@ echo
 run 'tamma migrate'
 run 'tamma doctor'
 expect 'configured database is reachable'
-run 'tamma serve --listen 0.0.0.0:0' 1
-expect 'without a token'
+run 'tamma serve --listen 127.0.0.1:0 --token short' 1
+expect 'use at least 16'
 TAMMA_TOKEN="$(openssl rand -hex 32)"
 export TAMMA_TOKEN
 start 'tamma serve --listen 127.0.0.1:0'
@@ -71,7 +71,7 @@ start 'tamma work --slots 2'
 run 'curl --silent --fail --header "Authorization: Bearer $TAMMA_TOKEN" $TAMMA_URL/api/v1/health'
 expect '"healthy":true'
 run 'curl --silent $TAMMA_URL/api/v1/health'
-expect 'This server requires a token'
+expect 'The request has no token'
 run 'tamma task add "Greet the world"' 1
 run 'curl --silent --fail --header "Authorization: Bearer $TAMMA_TOKEN" --header "Tamma-Person: $TAMMA_PERSON" --json "{\"name\": \"greeter\", \"repository\": \"$PWD\"}" $TAMMA_URL/api/v1/projects'
 run 'tamma task add "Greet the world" --watch'
@@ -89,6 +89,8 @@ start 'tamma serve --listen 127.0.0.1:0 --database "$restored"'
 TAMMA_URL="${line##* }"
 run 'tamma task list --all'
 expect 'Greet the world'
+run 'tamma audit verify'
+expect ' 0 broken'
 
 echo '# Archive a month of history as a file'
 echo
@@ -98,6 +100,10 @@ run "pg_dump --format custom --table $month --file ../$month.dump \"\$restored\"
 run "psql \"\$restored\" --command 'DROP TABLE $month'"
 run 'tamma task list --all'
 expect 'Greet the world'
+run 'tamma audit verify' 1
+expect 'is missing'
+run "tamma audit verify --archived-before $(date -u -d "$(date -u +%Y-%m-01) +1 month" +%F)"
+expect ' 0 broken'
 
 echo '# Retention of closed workflows in Temporal'
 echo

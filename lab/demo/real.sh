@@ -47,6 +47,9 @@ mkfifo "$folder/address"
 model_pid=$!
 read -r -t 30 address < "$folder/address" || fail 'the scripted model did not start'
 
+# The scripted model is on this machine; its operator lets the key be sent there.
+mkdir "$TAMMA_DATA"
+echo "upstreams: { $key: [http://$address] }" > "$TAMMA_DATA/operator.yaml"
 mkdir "$folder/greeter"
 cd "$folder/greeter"
 git init --quiet

@@ -15,6 +15,10 @@ mkdir "$folder/bin" "$folder/shop"
 # Program and script share a folder that the agent can read in its sandbox.
 cp "$here/shop/agent.json" "$programs/scripted-agent" "$folder/bin/"
 
+# The operator of the machine lets projects read this folder.
+mkdir -p "$folder/data"
+echo "readable: ['$folder/bin']" >> "$folder/data/operator.yaml"
+
 cd "$folder/shop"
 git init --quiet --initial-branch=main
 cat > check.sh << 'CHECK'

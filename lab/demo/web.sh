@@ -21,7 +21,7 @@ cd "$folder/shop"
     "Ctrl-C stops it"*)
         "$built/tamma" task add "Round totals half to even" --json > "$folder/added"
         id="$(sed -n 's/.*"id": *"\([0-9a-f-]*\)".*/\1/p' "$folder/added" | head -n 1)"
-        printf '\nOpen %s/tasks/%s and approve its plan.\n\n' "$url" "$id"
+        printf '\nSign in with the link above, then open %s/tasks/%s and approve its plan.\n\n' "$url" "$id"
         ;;
     esac
 done

@@ -5,7 +5,7 @@
 //! reach nothing else.
 
 mod contract;
-mod fixture;
+pub(crate) mod fixture;
 mod given_scenarios;
 mod table;
 mod token_usage;
@@ -47,7 +47,7 @@ pub(crate) struct Args {
     /// Run the agents without a sandbox
     #[arg(long)]
     open: bool,
-    /// Also measure the tokens of a `tamma` program from before issue 16 (commit 68560ff)
+    /// Also measure the tokens of a `tamma` program from before repairs resumed sessions (commit 68560ff)
     #[arg(long, value_name = "PROGRAM")]
     before: Option<PathBuf>,
 }

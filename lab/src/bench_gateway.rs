@@ -55,6 +55,7 @@ pub(crate) async fn run(arguments: &Args) -> Result<Verdict> {
             max_quota_wait: Duration::from_mins(1),
         }),
         prices: BTreeMap::new(),
+        models: Vec::new(),
         budget_limits: vec![BudgetLimit {
             scope: BudgetScope::Run,
             limit,

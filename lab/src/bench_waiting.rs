@@ -123,7 +123,7 @@ async fn measure_people(cluster: &BenchCluster, tasks: u64) -> Result<Verdict> {
     for number in order.by_ref().take(100) {
         let path = format!("/api/v1/tasks/{}/actions", cluster::id(number));
         let start = now();
-        post(address, &path, &body).await?;
+        post(address, &cluster.cluster.cli.token, &path, &body).await?;
         api_times.push(start.elapsed());
         // Wait for the task to end before the next approval.
         wait_until_closed(cluster, number).await?;
@@ -193,11 +193,11 @@ async fn command(cluster: &BenchCluster, arguments: &[&str]) -> Result<Duration>
 }
 
 /// Sends one request on a new connection.
-async fn post(address: &str, path: &str, body: &str) -> Result<()> {
+async fn post(address: &str, token: &str, path: &str, body: &str) -> Result<()> {
     let mut stream = TcpStream::connect(address).await?;
     let request = format!(
         "POST {path} HTTP/1.1\r\nhost: {address}\r\ntamma-person: Ann\r\nconnection: close\r\n\
-         content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+         authorization: Bearer {token}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
         body.len()
     );
     stream.write_all(request.as_bytes()).await?;

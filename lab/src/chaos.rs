@@ -5,7 +5,7 @@
 //! it, and `table` prints the results.
 
 mod finding;
-mod fixture;
+pub(crate) mod fixture;
 mod point;
 mod table;
 mod trial;

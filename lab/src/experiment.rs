@@ -13,8 +13,9 @@ use crate::support::bench::work;
 use crate::support::verdict::Verdict;
 use crate::{
     agents, alerts, bench_agents, bench_board, bench_core, bench_gateway, bench_loop,
-    bench_waiting, browser, chaos, chat, crash_recovery, escalation, eval, false_claims, knowledge,
-    learning, learning_loop, mcp, pipeline, review, sandbox_escape,
+    bench_waiting, browser, chaos, chat, crash_recovery, escalation, eval, false_claims,
+    hostile_repositories, knowledge, learning, learning_loop, mcp, pipeline, reconcile, review,
+    sandbox_escape,
 };
 
 /// Run one experiment
@@ -50,12 +51,16 @@ enum Experiment {
     Learning(learning::Args),
     /// Run a hostile agent that tries to escape its sandbox
     SandboxEscape(sandbox_escape::Args),
+    /// Take hostile repositories through the whole product
+    HostileRepositories(hostile_repositories::Args),
     /// Kill an agent, its worker or both at random times, and count missing lines
     CrashRecovery(crash_recovery::Args),
     /// Kill each component at each point of a task, and check that nothing is lost
     Chaos(chaos::Args),
     /// Take stories through pipelines, and kill each component in each phase
     Pipeline(pipeline::Args),
+    /// Terminate, reset and delete workflows, and restore older databases, in each state of a task
+    Reconcile(reconcile::Args),
     /// Control Tamma from real MCP clients
     Mcp,
     /// Send alerts to real receivers
@@ -96,7 +101,7 @@ pub fn main() -> ExitCode {
             return exit_code(blocking(work::run_role(&role, &temporal, &database, &folder)));
         }
         Experiment::SandboxEscape(own) => sandbox_escape::restart_with_key()
-            .and_then(|()| blocking(interruptible(sandbox_escape::run(&own)))),
+            .and_then(|()| blocking(interruptible(sandbox_escape::run(&own, arguments.quick)))),
         experiment => blocking(interruptible(run(experiment, arguments.quick))),
     };
     let verdict = result.unwrap_or_else(|error| Verdict::new(false, format!("failed: {error:#}")));
@@ -115,10 +120,12 @@ async fn run(experiment: Experiment, quick: bool) -> Result<Verdict> {
         Experiment::Eval => eval::run(quick).await,
         Experiment::LearningLoop => learning_loop::run(quick).await,
         Experiment::Learning(own) => learning::run(&own, quick).await,
-        Experiment::SandboxEscape(own) => sandbox_escape::run(&own).await,
+        Experiment::SandboxEscape(own) => sandbox_escape::run(&own, quick).await,
+        Experiment::HostileRepositories(own) => hostile_repositories::run(&own, quick).await,
         Experiment::CrashRecovery(own) => crash_recovery::run(&own, quick).await,
         Experiment::Chaos(own) => chaos::run(&own, quick).await,
         Experiment::Pipeline(own) => pipeline::run(&own, quick).await,
+        Experiment::Reconcile(own) => reconcile::run(&own, quick).await,
         Experiment::Mcp => mcp::run(quick).await,
         Experiment::Alerts => alerts::run().await,
         Experiment::Browser => browser::run(quick).await,

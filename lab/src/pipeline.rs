@@ -3,7 +3,8 @@
 //!
 //! `stories` has scenarios with a scripted agent, `real_story` one with Claude Code and a scripted
 //! model, and `task_story` splits a story into tasks. `point` lists the kills, `kill_fixture` holds a
-//! story at a point, `trial` makes one kill and `finding` judges it. `project` counts the processes of
+//! story at a point, `trial` makes one kill and `finding` judges it; `split_trial` kills in a phase with
+//! tasks. `project` counts the processes of
 //! agents, `story_files` checks the files beside a story, and `table` prints the results.
 
 mod client;
@@ -12,6 +13,7 @@ mod kill_fixture;
 mod point;
 mod project;
 mod real_story;
+mod split_trial;
 mod stories;
 mod story_files;
 mod table;
@@ -23,7 +25,8 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result, bail};
 
-use self::point::{LAST, PhaseMoment, every_kill, quick_kills};
+use self::point::{LAST, PhaseMoment, PhasePoint, every_kill, quick_kills};
+use self::split_trial::SplitMoment;
 use self::stories::Stories;
 use self::table::StoryTable;
 use crate::support::components::{Components, Victim};
@@ -33,12 +36,12 @@ use crate::support::verdict::Verdict;
 /// Number of agents that the worker runs at once.
 const SLOTS: &str = "4";
 
-/// Numbers of the first projects; kills have the following ones.
+/// Numbers of the projects of stories; kills have the following ones.
 const PROJECTS: [u32; 3] = [1, 2, 3];
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Run only one part: stories or kills
+    /// Run only one part: `stories`, `kills` or `task_kills`
     #[arg(long, value_name = "PART")]
     only: Option<Part>,
     /// Kill only in this phase
@@ -60,42 +63,82 @@ pub(crate) struct Args {
 #[strum(serialize_all = "snake_case")]
 enum Part {
     Stories,
+    /// In phases with agents.
     Kills,
+    /// In a phase with tasks.
+    TaskKills,
+}
+
+/// Kills that the options select.
+#[derive(Debug)]
+struct KillList {
+    phases: Vec<(PhasePoint, Victim)>,
+    tasks: Vec<(SplitMoment, Victim)>,
+}
+
+impl KillList {
+    fn new(arguments: &Args, quick: bool) -> Self {
+        let is_part = |part| arguments.only.is_none_or(|only| only == part);
+        let is_victim = |name: Victim| arguments.victim.is_none_or(|only| only == name);
+        let mut phases = if quick { quick_kills() } else { every_kill() };
+        phases.retain(|(point, victim)| {
+            arguments.phase.is_none_or(|phase| phase == point.phase)
+                && arguments.moment.is_none_or(|moment| moment == point.moment)
+                && is_victim(*victim)
+                && is_part(Part::Kills)
+        });
+        let mut tasks = if quick { split_trial::quick_kills() } else { split_trial::every_kill() };
+        let has_phase = arguments.phase.is_some() || arguments.moment.is_some();
+        tasks.retain(|(_, victim)| !has_phase && is_victim(*victim) && is_part(Part::TaskKills));
+        Self { phases, tasks }
+    }
+
+    fn len(&self) -> usize {
+        self.phases.len() + self.tasks.len()
+    }
+
+    fn print(&self) -> Result<()> {
+        let mut out = std::io::stdout();
+        for (point, victim) in &self.phases {
+            writeln!(out, "{victim:<8}  {point}")?;
+        }
+        for (moment, victim) in &self.tasks {
+            writeln!(out, "{victim:<8}  tasks: {moment}")?;
+        }
+        Ok(())
+    }
 }
 
 pub(crate) async fn run(arguments: &Args, quick: bool) -> Result<Verdict> {
-    let kills = if quick { quick_kills() } else { every_kill() };
-    let kills: Vec<_> = kills
-        .into_iter()
-        .filter(|(point, _)| arguments.phase.is_none_or(|phase| phase == point.phase))
-        .filter(|(point, _)| arguments.moment.is_none_or(|moment| moment == point.moment))
-        .filter(|(_, victim)| arguments.victim.is_none_or(|name| name == *victim))
-        .collect();
-    if kills.is_empty() {
+    let kills = KillList::new(arguments, quick);
+    let with_stories = arguments.only.is_none_or(|only| only == Part::Stories);
+    if kills.len() == 0 && !with_stories {
         bail!("no kill matches the options: `--list` shows all kills");
     }
     if arguments.list {
-        for (point, victim) in &kills {
-            writeln!(std::io::stdout(), "{victim:<8}  {point}")?;
-        }
+        kills.print()?;
         return Ok(Verdict::new(true, format!("{} kills listed", kills.len())));
     }
     // Not in /tmp, because each sandbox has its own.
     let folder = programs::folder()?.join(format!("pipeline-{}", std::process::id()));
     std::fs::create_dir_all(&folder)?;
     let logs = || format!("logs: {}", folder.display());
-    let with_real = !quick && arguments.only != Some(Part::Kills);
-    let mut components = start(&folder, with_real).await.with_context(logs)?;
+    let mut components = start(&folder, with_stories && !quick).await.with_context(logs)?;
     let mut table = StoryTable::default();
-    if arguments.only != Some(Part::Kills) {
+    if with_stories {
         Box::pin(run_stories(&components, quick, &mut table)).await.with_context(logs)?;
     }
-    if arguments.only != Some(Part::Stories) {
+    if kills.len() > 0 {
         StoryTable::begin_kills()?;
-        for (number, (point, victim)) in (PROJECTS.len() + 1..).zip(kills) {
-            let number = u32::try_from(number)?;
-            table.add_kill(&trial::run(&mut components, number, point, victim).await)?;
-        }
+    }
+    let mut number = *PROJECTS.iter().max().unwrap_or(&0);
+    for (point, victim) in kills.phases {
+        number += 1;
+        table.add_kill(&trial::run(&mut components, number, point, victim).await)?;
+    }
+    for (moment, victim) in kills.tasks {
+        number += 1;
+        table.add_kill(&split_trial::run(&mut components, number, moment, victim).await)?;
     }
     let clean = table.is_clean();
     if !clean {

@@ -4,7 +4,7 @@ mod registry;
 
 use std::path::PathBuf;
 
-use tamma_core::rules::Rules;
+use tamma_core::rules::{self, NETWORK_VARIABLES, Rules};
 
 pub(crate) use registry::{RegistryAgent, registry};
 
@@ -18,8 +18,6 @@ pub(crate) struct BuiltInAgent {
     pub(crate) native_program: Option<&'static str>,
     /// True if it supports the default models of the tiers.
     pub(crate) has_default_models: bool,
-    /// Variables that hold its credentials.
-    key_variables: &'static [&'static str],
 }
 
 /// Built-in agents, in order of preference.
@@ -29,46 +27,25 @@ pub(crate) const BUILT_IN_AGENTS: &[BuiltInAgent] = &[
         install: "npm install -g @agentclientprotocol/claude-agent-acp",
         native_program: Some("claude"),
         has_default_models: true,
-        key_variables: &["ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN"],
     },
     BuiltInAgent {
         name: "codex",
         install: "npm install -g @agentclientprotocol/codex-acp",
         native_program: Some("codex"),
         has_default_models: false,
-        key_variables: &["OPENAI_API_KEY", "CODEX_API_KEY"],
     },
     BuiltInAgent {
         name: "opencode",
         install: "npm install -g opencode-ai",
         native_program: None,
         has_default_models: false,
-        key_variables: &[
-            "ANTHROPIC_API_KEY",
-            "OPENAI_API_KEY",
-            "GEMINI_API_KEY",
-            "OPENROUTER_API_KEY",
-        ],
     },
     BuiltInAgent {
         name: "gemini",
         install: "npm install -g @google/gemini-cli",
         native_program: None,
         has_default_models: false,
-        key_variables: &["GEMINI_API_KEY", "GOOGLE_API_KEY"],
     },
-];
-
-/// Variables that some machines need for network access.
-const NETWORK_VARIABLES: &[&str] = &[
-    "HTTP_PROXY",
-    "HTTPS_PROXY",
-    "NO_PROXY",
-    "http_proxy",
-    "https_proxy",
-    "no_proxy",
-    "NODE_EXTRA_CA_CERTS",
-    "SSL_CERT_FILE",
 ];
 
 /// Installed agent.
@@ -97,20 +74,19 @@ pub(crate) fn detect(
     find: impl Fn(&str) -> Option<PathBuf>,
     is_set: impl Fn(&str) -> bool,
 ) -> DetectedAgents {
-    let rules = Rules::default();
+    let built_in = Rules::default();
     let mut agents = DetectedAgents { installed: Vec::new(), missing_adapter: Vec::new() };
     for known in BUILT_IN_AGENTS {
-        let Some(agent) = rules.agents.get(known.name) else {
+        let Some(agent) = built_in.agents.get(known.name) else {
             continue;
         };
         if let Some(program) = find(&agent.command) {
             // If the worker has its key, it uses the gateway and needs neither the key nor the network.
             let keyed = is_set(&agent.key);
             let inherited = |name: &&&str| agent.inherit.iter().any(|one| one == **name);
-            let needs = known
-                .key_variables
+            let needs = rules::credential_variables(known.name)
                 .iter()
-                .chain(NETWORK_VARIABLES)
+                .chain(&NETWORK_VARIABLES)
                 .filter(|name| !keyed && !inherited(name));
             let needs = needs.copied().filter(|name| is_set(name)).collect();
             agents.installed.push(InstalledAgent {

@@ -193,6 +193,11 @@ impl Client {
         Ok(Self { http, url: url.trim_end_matches('/').to_owned(), token })
     }
 
+    /// Returns the base URL of the server.
+    pub(crate) fn url(&self) -> &str {
+        &self.url
+    }
+
     /// Builds a request to a path of the API.
     pub(crate) fn request(&self, method: reqwest::Method, path: &str) -> RequestBuilder {
         self.request_at(method, &format!("/api/v1{path}"))
@@ -322,13 +327,38 @@ fn find_server(explicit: Option<&str>) -> (String, Option<String>) {
         .or_else(|| std::env::var("TAMMA_URL").ok().filter(|url| !url.is_empty()));
     let data = std::env::var_os("TAMMA_DATA").filter(|data| !data.is_empty()).map(PathBuf::from);
     let local = data_folder::resolve(data.as_deref()).ok().and_then(|data| endpoint::read(&data));
-    let url = url_argument
-        .or_else(|| local.as_ref().map(|local| local.url.clone()))
-        .unwrap_or_else(|| endpoint::DEFAULT_URL.to_owned());
-    // The token of the local server is never sent to another server.
-    let same = |local: &Endpoint| local.url.trim_end_matches('/') == url.trim_end_matches('/');
-    let token = token.or_else(|| local.filter(same)?.token);
-    (url, token)
+    choose_server(url_argument, token, local)
+}
+
+/// Returns the URL and the token to use. The token of the local server is sent to the address in its
+/// endpoint file only, never to another server.
+fn choose_server(
+    url: Option<String>,
+    token: Option<String>,
+    local: Option<Endpoint>,
+) -> (String, Option<String>) {
+    let is_meant = |local: &Endpoint| url.as_ref().is_none_or(|url| is_same(url, &local.url));
+    match (token, local.filter(is_meant)) {
+        (None, Some(local)) => (local.url, local.token),
+        (token, local) => {
+            let url = url.or_else(|| local.map(|local| local.url));
+            (url.unwrap_or_else(|| endpoint::DEFAULT_URL.to_owned()), token)
+        }
+    }
+}
+
+/// Returns whether two URLs name the same server. All names of the loopback address are the same.
+fn is_same(one: &str, other: &str) -> bool {
+    let parts = |url: &str| {
+        let url = reqwest::Url::parse(url).ok()?;
+        let host = match url.host_str()? {
+            "localhost" | "127.0.0.1" | "[::1]" => "localhost".to_owned(),
+            host => host.to_owned(),
+        };
+        let path = url.path().trim_end_matches('/').to_owned();
+        Some((url.scheme().to_owned(), host, url.port_or_known_default(), path))
+    };
+    parts(one).is_some_and(|one| parts(other) == Some(one))
 }
 
 /// Runs a command that talks to the server. With `--json`, prints a known error as JSON.
@@ -354,4 +384,31 @@ pub(crate) fn block_on(
 #[expect(clippy::disallowed_methods, reason = "ids of tasks and requests are drawn here")]
 pub(crate) fn new_id() -> Uuid {
     Uuid::now_v7()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_local_token_is_sent_to_the_local_server_only() {
+        let local = || {
+            let (url, token) = ("http://127.0.0.1:8622".to_owned(), Some("local".to_owned()));
+            Some(Endpoint { url, pid: 1, token })
+        };
+        let choose = |url: &str| choose_server(Some(url.to_owned()), None, local());
+        let own = ("http://127.0.0.1:8622".to_owned(), Some("local".to_owned()));
+        assert_eq!(choose_server(None, None, local()), own);
+        for alias in ["http://127.0.0.1:8622/", "http://localhost:8622", "http://[::1]:8622"] {
+            assert_eq!(choose(alias), own, "{alias}");
+        }
+        for other in ["http://localhost:8623", "http://tamma.example:8622", "http://localhost"] {
+            assert_eq!(choose(other), (other.to_owned(), None));
+        }
+        let token = || Some("mine".to_owned());
+        let named = || "http://localhost:8622".to_owned();
+        assert_eq!(choose_server(Some(named()), token(), local()), (named(), token()));
+        assert_eq!(choose_server(None, token(), local()), (own.0, token()));
+        assert_eq!(choose_server(None, None, None), (endpoint::DEFAULT_URL.to_owned(), None));
+    }
 }

@@ -1,8 +1,10 @@
 //! Command line: arguments and dispatch to the modules that implement them.
 
+mod access;
 mod actions;
 mod agents;
 mod alert;
+mod audit;
 pub(crate) mod backend_args;
 mod chat;
 mod completions;
@@ -20,6 +22,7 @@ mod permissions;
 mod person;
 mod pipeline;
 mod serve;
+mod sign_in;
 mod task;
 mod up;
 mod work;
@@ -132,6 +135,16 @@ enum Command {
     /// Manage access tokens (operators only)
     #[command(subcommand, arg_required_else_help = true)]
     Person(person::Command),
+    /// Print a link that signs you in to the web UI
+    ///
+    /// The link works once, within 10 minutes.
+    SignIn(sign_in::Args),
+    /// Manage the roles of people in projects (operators only)
+    #[command(subcommand, arg_required_else_help = true)]
+    Access(access::Command),
+    /// Verify that task histories were not tampered with
+    #[command(subcommand, arg_required_else_help = true)]
+    Audit(audit::Command),
     /// Ask about tasks, or request actions, in plain English
     ///
     /// Shows the exact command for every action, and runs it only after you answer yes.
@@ -192,6 +205,9 @@ pub(crate) fn run(tamma: &Cli) -> Result<ExitCode> {
         Command::Chat(arguments) => chat::run(arguments),
         Command::Mcp(arguments) => mcp::run(arguments),
         Command::Person(command) => person::run(command),
+        Command::Access(command) => access::run(command),
+        Command::Audit(command) => audit::run(command),
+        Command::SignIn(arguments) => sign_in::run(arguments),
         Command::Workspace(command) => workspace::run(command),
         Command::HelpReference => help_reference::run(),
     }

@@ -183,6 +183,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use tamma_core::gate::GateKind;
+    use tamma_core::operator::OperatorConfig;
     use tamma_core::rules::{self, ConfigFile, Rules};
 
     use super::*;
@@ -194,7 +195,7 @@ mod tests {
 
     fn read(text: &str) -> Rules {
         let source = ConfigFile { name: "tamma.yaml", text };
-        rules::load(Some(source), &BTreeMap::new())
+        rules::load(Some(source), &BTreeMap::new(), &OperatorConfig::default())
             .unwrap_or_else(|all| panic!("{all}\n{text}"))
             .rules
     }
@@ -242,12 +243,13 @@ mod tests {
     #[test]
     fn every_agent_produces_a_valid_file_with_its_variables() {
         for known in BUILT_IN_AGENTS {
+            let credential = *rules::credential_variables(known.name).last().expect(known.name);
             let agent = InstalledAgent {
                 name: known.name,
                 definition: None,
                 has_default_models: known.has_default_models,
                 program: format!("/bin/{}", known.name).into(),
-                extra_variables: vec!["KEY", "HTTPS_PROXY"],
+                extra_variables: vec![credential, "HTTPS_PROXY"],
             };
             let agents = DetectedAgents { installed: vec![agent], missing_adapter: Vec::new() };
             let rules = read(&draft_config(&Survey::default(), &agents));
@@ -257,7 +259,7 @@ mod tests {
             }
             assert_eq!(
                 rules.agents[known.name].inherit,
-                ["PATH", "HOME", "LANG", "TERM", "KEY", "HTTPS_PROXY"]
+                ["PATH", "HOME", "LANG", "TERM", credential, "HTTPS_PROXY"]
             );
         }
     }

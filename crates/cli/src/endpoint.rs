@@ -17,7 +17,7 @@ pub(crate) struct Endpoint {
     pub(crate) url: String,
     /// Process ID of the server.
     pub(crate) pid: u32,
-    /// API token; `None` if the server requires none.
+    /// Token of the server; `None` in a file of a version that did not always require one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) token: Option<String>,
 }

@@ -11,6 +11,7 @@ mod data_folder;
 mod endpoint;
 mod identity;
 mod operator_file;
+mod operator_token;
 mod output;
 mod progress;
 mod repository;

@@ -1,9 +1,11 @@
 //! Operator file in the data folder.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 use tamma_core::operator::{OPERATOR_FILE, OperatorConfig};
+
+use crate::data_folder;
 
 /// Reads the operator file of a data folder; `None` if there is none.
 pub(crate) fn read(data: &Path) -> Result<Option<OperatorConfig>> {
@@ -15,6 +17,17 @@ pub(crate) fn read(data: &Path) -> Result<Option<OperatorConfig>> {
     };
     let config = OperatorConfig::parse(&text);
     config.map(Some).with_context(|| format!("{} is invalid", path.display()))
+}
+
+/// Reads the operator file of the default data folder, or the one in `TAMMA_DATA`, for commands that
+/// have no `--data`.
+pub(crate) fn read_default() -> Result<OperatorConfig> {
+    let data = std::env::var_os("TAMMA_DATA").filter(|data| !data.is_empty()).map(PathBuf::from);
+    // Without a home, nothing runs on this machine either.
+    let Ok(data) = data_folder::resolve(data.as_deref()) else {
+        return Ok(OperatorConfig::default());
+    };
+    Ok(read(&data)?.unwrap_or_default())
 }
 
 /// Returns the toolchains that do not exist on this machine.

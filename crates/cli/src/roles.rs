@@ -8,8 +8,11 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
+use chrono::TimeDelta;
+use tamma_core::ids::Name;
+use tamma_core::operator::RetentionDays;
 use tamma_flow::WorkflowTuning;
-use tamma_store::{ObjectStorage, Store};
+use tamma_store::{Backoff, ObjectStorage, RemovedRows, RetentionCutoffs, Store};
 use temporalio_client::{Client, ClientOptions, Connection, ConnectionOptions, Url};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -25,11 +28,18 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 /// Number of monthly history partitions to create ahead.
 const MONTHS_AHEAD: u32 = 3;
 
-/// Retention of agent log lines; whole months are dropped. Transcripts are kept.
-const LINE_RETENTION: chrono::TimeDelta = chrono::TimeDelta::days(90);
-
 /// Temporal namespace of the task workflows.
 const NAMESPACE: &str = "default";
+
+/// Preparation of the database schema at startup.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum SchemaStep {
+    /// Run the missing migrations.
+    Migrate,
+    /// Only check that this version can use the schema. Several versions can share a database, so
+    /// an operator decides when it changes.
+    Check,
+}
 
 /// Connections to the database and Temporal.
 #[derive(Clone)]
@@ -39,13 +49,26 @@ pub(crate) struct Backends {
 }
 
 impl Backends {
-    /// Connects to both, runs migrations and creates the search attributes.
-    pub(crate) async fn connect(database: &str, address: &str, progress: Progress) -> Result<Self> {
+    /// Connects to both, prepares the schema and creates the search attributes.
+    pub(crate) async fn connect(
+        database: &str,
+        address: &str,
+        schema: SchemaStep,
+        progress: Progress,
+    ) -> Result<Self> {
         let step = progress.start("connecting to the database and Temporal");
         let (store, temporal) =
             tokio::try_join!(connect_store(database), connect_temporal(address))?;
-        step.update("running database migrations");
-        migrate(&store).await?;
+        match schema {
+            SchemaStep::Migrate => {
+                step.update("running database migrations");
+                migrate(&store).await?;
+            }
+            SchemaStep::Check => {
+                store.check_schema().await?;
+                create_partitions(&store).await;
+            }
+        }
         step.finish("connected to the database and Temporal");
         Ok(Self { store, temporal })
     }
@@ -69,19 +92,54 @@ pub(crate) async fn migrate(store: &Store) -> Result<()> {
     Ok(())
 }
 
-/// Creates history partitions and drops old log lines, once a day.
-async fn maintain_storage(store: &Store) {
+/// Creates the history partitions of the coming months.
+///
+/// Needed before anything is written: PostgreSQL refuses a row that is on its way to the default
+/// partition while the partition of its month is created.
+async fn create_partitions(store: &Store) {
+    if let Err(error) = store.ensure_partitions(today(), MONTHS_AHEAD).await {
+        tracing::warn!(%error, "failed to create history partitions; retrying in 24 h");
+    }
+}
+
+/// Creates history partitions and removes old data, once a day.
+async fn maintain_storage(
+    store: &Store,
+    retention: &RetentionDays,
+    objects: Option<&ObjectStorage>,
+) {
+    let cutoff = |days: Option<u32>| days.map(|days| now() - TimeDelta::days(days.into()));
     let mut days = tokio::time::interval(Duration::from_hours(24));
     loop {
         days.tick().await;
-        if let Err(error) = store.ensure_partitions(today(), MONTHS_AHEAD).await {
-            tracing::warn!(%error, "failed to create history partitions; retrying in 24 h");
+        create_partitions(store).await;
+        if let Some(before) = cutoff(retention.log_lines) {
+            match store.delete_lines(before).await {
+                Ok(0) => {}
+                Ok(months) => tracing::info!(months, "removed old log lines"),
+                Err(error) => {
+                    tracing::warn!(%error, "failed to remove old log lines; retrying in 24 h");
+                }
+            }
         }
-        match store.delete_lines(now() - LINE_RETENTION).await {
-            Ok(0) => {}
-            Ok(months) => tracing::info!(months, "removed old log lines"),
-            Err(error) => {
-                tracing::warn!(%error, "failed to remove old log lines; retrying in 24 h");
+        let cutoffs = RetentionCutoffs {
+            job_results: cutoff(retention.job_results),
+            model_calls: cutoff(retention.model_calls),
+            deliveries: cutoff(retention.deliveries),
+            texts: cutoff(retention.texts),
+        };
+        match store.apply_retention(&cutoffs).await {
+            Ok(removed) if removed == RemovedRows::default() => {}
+            Ok(removed) => tracing::info!(?removed, "removed old rows"),
+            Err(error) => tracing::warn!(%error, "failed to remove old rows; retrying in 24 h"),
+        }
+        if let (Some(before), Some(objects)) = (cutoff(retention.transcripts), objects) {
+            match objects.delete_transcripts(before).await {
+                Ok(0) => {}
+                Ok(transcripts) => tracing::info!(transcripts, "removed old transcripts"),
+                Err(error) => {
+                    tracing::warn!(%error, "failed to remove old transcripts; retrying in 24 h");
+                }
             }
         }
     }
@@ -154,14 +212,14 @@ async fn retry_connect<T, E, F>(mut attempt: impl FnMut() -> F) -> Result<T, E>
 where
     F: Future<Output = Result<T, E>>,
 {
-    let mut wait = Duration::from_millis(50);
+    let mut backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(2));
     let mut waited = Duration::ZERO;
     loop {
         match attempt().await {
             Err(_) if waited < CONNECT_TIMEOUT => {
+                let wait = backoff.next_delay();
                 tokio::time::sleep(wait).await;
                 waited += wait;
-                wait = (wait * 2).min(Duration::from_secs(2));
             }
             done => return done,
         }
@@ -174,22 +232,28 @@ pub(crate) struct ProcessRoles {
     pub(crate) server: Option<tamma_server::ServerConfig>,
     /// Worker; `None` if this process runs none.
     pub(crate) worker: Option<tamma_worker::WorkerConfig>,
+    /// Name for a sign-in link of the server; `None` to create no link.
+    pub(crate) sign_in_as: Option<Name>,
     /// Data folder, where clients find the endpoint file.
     pub(crate) data: PathBuf,
 }
 
 impl ProcessRoles {
-    /// Runs the roles until `stop` is cancelled. `ready` gets the URL of the API, if it is served.
+    /// Runs the roles until `stop` is cancelled. `ready` gets the URL of the API, if it is served,
+    /// and the sign-in link.
     pub(crate) async fn run(
         self,
         backends: &Backends,
         stop: &CancellationToken,
-        ready: impl FnOnce(Option<&str>) -> Result<()>,
+        ready: impl FnOnce(Option<&str>, Option<&str>) -> Result<()>,
     ) -> Result<()> {
         let Backends { store, temporal } = backends;
+        let retention = operator_file::read(&self.data)?.unwrap_or_default().retention;
+        let objects = self.server.as_ref().map(|it| it.objects.clone());
+        let objects = objects.or_else(|| self.worker.as_ref().map(|it| it.objects.clone()));
         let server = match self.server {
             Some(config) => {
-                let token = config.token.clone();
+                let token = Some(config.token.clone());
                 let server =
                     tamma_server::ApiServer::bind(config, store.clone(), temporal.clone()).await?;
                 let url = format!("http://{}", server.address());
@@ -200,11 +264,15 @@ impl ProcessRoles {
             }
             None => None,
         };
-        ready(server.as_ref().map(|(_, url)| url.as_str()))?;
+        let link = match (&server, &self.sign_in_as) {
+            (Some((server, _)), Some(name)) => Some(server.sign_in_link(name).await?),
+            _ => None,
+        };
+        ready(server.as_ref().map(|(_, url)| url.as_str()), link.as_deref())?;
         let serving = async {
             match server {
                 Some((server, _)) => {
-                    let served = server.run(stop.clone()).await;
+                    let served = Box::pin(server.run(stop.clone())).await;
                     drop(endpoint::remove(&self.data, std::process::id()));
                     // Without the API nobody can act on tasks, so the whole process stops.
                     stop.cancel();
@@ -227,7 +295,7 @@ impl ProcessRoles {
         };
         let housekeeping = async {
             tokio::select! {
-                () = maintain_storage(store) => {}
+                () = maintain_storage(store, &retention, objects.as_ref()) => {}
                 () = stop.cancelled() => {}
             }
         };
@@ -300,6 +368,8 @@ pub(crate) fn worker_config(
         launcher: tamma_worker::Launcher { program, args: vec!["sandbox-launcher".to_owned()] },
         objects,
         slots,
+        // The operator's token and the passwords of the private servers are there.
+        hidden: vec![data.to_owned()],
         allow_project_prompts: prompts.allow_project_prompts,
         ..tamma_worker::WorkerConfig::new(data.join("work"))
     })
@@ -319,9 +389,10 @@ pub(crate) fn run_standalone(backend: &BackendArgs, roles: ProcessRoles) -> Resu
     block_on(async {
         let stop = CancellationToken::new();
         cancel_on_signal(&stop)?;
-        let backends = Backends::connect(database, temporal, Progress::new(false)).await?;
+        let backends =
+            Backends::connect(database, temporal, SchemaStep::Check, Progress::new(false)).await?;
         roles
-            .run(&backends, &stop, |url| {
+            .run(&backends, &stop, |url, _| {
                 let mut out = anstream::stdout().lock();
                 match url {
                     Some(url) => writeln!(out, "serving at {url}")?,

@@ -20,6 +20,7 @@ use reqwest::{Method, StatusCode};
 use tamma_core::history::{EntryData, EntryName, HistoryEntry};
 use tamma_core::task_loop::State;
 use tamma_server::dto::{CurrentRun, RecordedEntry, RunDetail, TaskCard, TaskDetail, TaskUpdate};
+use tamma_store::Backoff;
 use uuid::Uuid;
 
 use crate::client::{Client, Error};
@@ -62,7 +63,8 @@ pub(crate) async fn watch(client: &Client, task: Uuid, options: WatchOptions) ->
         run: None,
         screen,
     };
-    let (mut outage, mut wait) = (Duration::ZERO, MIN_BACKOFF);
+    let mut outage = Duration::ZERO;
+    let mut backoff = Backoff::new(MIN_BACKOFF, MAX_BACKOFF);
     loop {
         let last_sequence = watch.last_sequence;
         match watch.follow().await {
@@ -74,11 +76,12 @@ pub(crate) async fn watch(client: &Client, task: Uuid, options: WatchOptions) ->
             Err(_) => watch.screen.set_status("server unreachable; retrying"),
         }
         if watch.last_sequence > last_sequence {
-            (outage, wait) = (Duration::ZERO, MIN_BACKOFF);
+            outage = Duration::ZERO;
+            backoff.reset();
         }
+        let wait = backoff.next_delay();
         tokio::time::sleep(wait).await;
         outage += wait;
-        wait = (wait * 2).min(MAX_BACKOFF);
     }
 }
 

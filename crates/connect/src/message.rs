@@ -1,6 +1,7 @@
 //! Alert messages: content, receivers and the result of sending.
 
 mod desktop;
+mod egress;
 mod email;
 mod slack;
 mod webhook;
@@ -11,9 +12,12 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use serde::Serialize;
 use tamma_core::ids::Digest;
+use tamma_core::operator::OperatorConfig;
 use tamma_core::rules::{AlertChannel, ChannelProblem, ChannelType};
 use tamma_core::task_loop::AlertSeverity;
 use uuid::Uuid;
+
+use self::egress::EgressPolicy;
 
 /// Time limit for a response of a receiver.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(15);
@@ -217,20 +221,27 @@ impl std::fmt::Debug for Receiver {
 #[derive(Debug, Clone)]
 pub struct MessageSender {
     http: reqwest::Client,
+    egress: EgressPolicy,
     /// Environment of the desktop notification program.
     environment: BTreeMap<String, String>,
 }
 
 impl MessageSender {
-    /// Creates a sender. The environment is passed to the desktop notification program.
-    pub fn new(environment: &BTreeMap<String, String>) -> Result<Self, Error> {
+    /// Creates a sender. The environment is passed to the desktop notification program. Messages
+    /// only go to public hosts and to those that the operator lists.
+    pub fn new(
+        environment: &BTreeMap<String, String>,
+        operator: &OperatorConfig,
+    ) -> Result<Self, Error> {
+        let egress = EgressPolicy::new(environment, operator);
         // A redirect leads to a receiver that nobody configured.
         let http = reqwest::Client::builder()
             .timeout(RESPONSE_TIMEOUT)
             .redirect(reqwest::redirect::Policy::none())
+            .dns_resolver(egress.clone())
             .build()
             .map_err(|error| Error::Rejected(error.to_string()))?;
-        Ok(Self { http, environment: environment.clone() })
+        Ok(Self { http, egress, environment: environment.clone() })
     }
 
     /// Sends a message once, within [`SEND_TIMEOUT`].
@@ -238,13 +249,18 @@ impl MessageSender {
         let sending = async {
             match to {
                 Receiver::Webhook { url, secret } => {
+                    self.egress.check_url(url)?;
                     webhook::send(&self.http, url, secret.as_deref(), message).await
                 }
                 Receiver::Slack { url, channel, token } => {
+                    self.egress.check_url(url)?;
                     let to = (url.as_str(), channel.as_deref(), token.as_deref());
                     slack::send(&self.http, to, message).await
                 }
-                Receiver::Email { smtp, from, to } => email::send(smtp, from, to, message).await,
+                Receiver::Email { smtp, from, to } => {
+                    self.egress.check_mail_server(smtp).await?;
+                    email::send(smtp, from, to, message).await
+                }
                 Receiver::Desktop => desktop::send(&self.environment, message).await,
                 // The process with the terminal prints it.
                 Receiver::Terminal => Ok(()),
@@ -272,6 +288,9 @@ async fn send_request(request: reqwest::RequestBuilder) -> Result<SendOutcome, E
             let message = "the channel's `url` is not a URL such as https://host/path; correct it \
                          in tamma.yaml";
             return Error::Rejected(message.to_owned());
+        }
+        if egress::is_private_host(&error) {
+            return Error::Rejected(egress::PrivateHost.to_string());
         }
         Error::Unreachable(if error.is_timeout() {
             format!("no response within {} s", RESPONSE_TIMEOUT.as_secs())
@@ -459,7 +478,11 @@ mod tests {
 
     #[tokio::test]
     async fn channel_errors_name_the_fix() {
-        let sender = MessageSender::new(&BTreeMap::new()).expect("message sender");
+        let operator = OperatorConfig {
+            alert_hosts: vec!["127.0.0.1".to_owned()],
+            ..OperatorConfig::default()
+        };
+        let sender = MessageSender::new(&BTreeMap::new(), &operator).expect("message sender");
         let key = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
         // Port that was free a moment ago, so nothing listens on it.
         let free = std::net::TcpListener::bind("127.0.0.1:0").expect("port");

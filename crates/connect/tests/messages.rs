@@ -9,7 +9,8 @@ use axum::http::HeaderMap;
 use axum::routing::post;
 use axum::{Json, Router};
 use serde_json::{Value, json};
-use tamma_connect::message::{AlertMessage, MessageSender, Receiver};
+use tamma_connect::message::{AlertMessage, Error, MessageSender, Receiver};
+use tamma_core::operator::OperatorConfig;
 use tamma_core::rules::{self, AlertChannel, ConfigFile};
 use tamma_core::task_loop::AlertSeverity;
 use tokio::net::TcpListener;
@@ -44,10 +45,51 @@ fn message() -> AlertMessage {
     }
 }
 
+/// Sender of an operator who lists some hosts.
+fn sender(hosts: &[&str]) -> MessageSender {
+    let alert_hosts = hosts.iter().map(|host| (*host).to_owned()).collect();
+    let operator = OperatorConfig { alert_hosts, ..OperatorConfig::default() };
+    MessageSender::new(&BTreeMap::new(), &operator).unwrap()
+}
+
+#[tokio::test]
+async fn an_alert_reaches_a_private_host_only_if_the_operator_lists_it() {
+    let (url, received) = serve(json!({})).await;
+    let named = url.replace("127.0.0.1", "localhost");
+    // A name is refused for the address that it resolves to, whatever the scheme.
+    let secure = named.replace("http:", "https:");
+    for (url, reason) in [
+        (&url, "only sent over https"),
+        (&named, "only sent over https"),
+        (&secure, "not a public one"),
+        (&url.replace("http:", "https:"), "not a public one"),
+    ] {
+        for receiver in [
+            Receiver::Webhook { url: url.clone(), secret: None },
+            Receiver::Slack { url: url.clone(), channel: None, token: None },
+        ] {
+            let error = sender(&[]).send(&receiver, &message()).await.unwrap_err();
+            assert!(matches!(error, Error::Rejected(_)), "{url}: {error:?}");
+            assert!(error.to_string().contains(reason), "{url}: {error}");
+        }
+    }
+    let mail = Receiver::Email {
+        smtp: named.replace("http:", "smtp:"),
+        from: "a@b.example".to_owned(),
+        to: "c@d.example".to_owned(),
+    };
+    let error = sender(&[]).send(&mail, &message()).await.unwrap_err();
+    assert!(error.to_string().contains("not a public one"), "{error}");
+    assert!(received.lock().unwrap().is_empty());
+    let receiver = Receiver::Webhook { url: named, secret: None };
+    sender(&["localhost"]).send(&receiver, &message()).await.unwrap();
+    assert_eq!(received.lock().unwrap().len(), 1);
+}
+
 #[tokio::test]
 async fn a_webhook_without_a_secret_gets_unsigned_messages() {
     let (url, received) = serve(json!({})).await;
-    let sender = MessageSender::new(&BTreeMap::new()).unwrap();
+    let sender = sender(&["127.0.0.1"]);
     let secret = Some("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw".to_owned());
     for secret in [None, secret] {
         let receiver = Receiver::Webhook { url: url.clone(), secret };
@@ -63,7 +105,7 @@ async fn a_webhook_without_a_secret_gets_unsigned_messages() {
 
 #[tokio::test]
 async fn a_slack_channel_gets_messages_from_a_bot() {
-    let sender = MessageSender::new(&BTreeMap::new()).unwrap();
+    let sender = sender(&["127.0.0.1"]);
     let to = |url: String| Receiver::Slack {
         url,
         channel: Some("#tamma-alerts".to_owned()),
@@ -100,7 +142,7 @@ fn founding_channels(from: &str, to: &str) -> Vec<AlertChannel> {
     // A variable that the file does not refer to would override it.
     let variables = variables.into_iter().filter(|(name, _)| text.contains(name));
     let variables = variables.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
-    let loaded = rules::load(Some(file), &variables).unwrap();
+    let loaded = rules::load(Some(file), &variables, &OperatorConfig::default()).unwrap();
     loaded.rules.scrum_master.alerts.channels
 }
 

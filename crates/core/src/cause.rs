@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use strum::{Display, EnumIter};
 
 use crate::level::RiskLevel;
+use crate::reconciliation::WorkflowLoss;
 use crate::rules::HaltCondition;
 use crate::state::State;
 
@@ -44,6 +45,8 @@ pub enum AlertCause {
     AgentTimedOut,
     /// The model refused the work, and no stronger tier is left.
     AgentRefused,
+    /// Several workers died while they ran the same job.
+    WorkersLost,
     /// A review failed, and work continues.
     ReviewFailed,
     /// The budget is nearly used up.
@@ -56,6 +59,8 @@ pub enum AlertCause {
         /// Threshold reached.
         stage: TimeoutStage,
     },
+    /// The task's workflow ended too early, or disagreed with the database.
+    WorkflowLost(WorkflowLoss),
     /// A phase of a pipeline needs approval.
     PhaseApproval {
         /// Number of the phase.
@@ -156,6 +161,9 @@ impl fmt::Display for AlertCause {
             Self::AgentFailed => f.write_str("agent keeps failing"),
             Self::AgentTimedOut => f.write_str("agent timed out twice"),
             Self::AgentRefused => f.write_str("model refused the work"),
+            Self::WorkersLost => {
+                f.write_str("several workers died while running this job; it is not retried")
+            }
             Self::ReviewFailed => f.write_str("review failed; work continues"),
             Self::CostWarning => f.write_str("budget is nearly used up"),
             Self::SoftTimeout { state, stage: TimeoutStage::Quiet | TimeoutStage::Warned } => {
@@ -167,6 +175,7 @@ impl fmt::Display for AlertCause {
             Self::SoftTimeout { state, stage: TimeoutStage::Escalated } => {
                 write!(f, "`{state}` is taking much longer than expected")
             }
+            Self::WorkflowLost(loss) => f.write_str(loss.label()),
             Self::PhaseApproval { phase } => write!(f, "phase {phase} needs approval"),
             Self::SplitApproval { phase } => write!(f, "tasks of phase {phase} need approval"),
             Self::PhaseBlocked { phase } => write!(f, "phase {phase} is blocked"),

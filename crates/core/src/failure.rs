@@ -37,4 +37,6 @@ pub enum FailureKind {
     OverBudget,
     /// The model refused the work. The same prompt would be refused again.
     Refused,
+    /// Every attempt ended with its worker, so the job may be what kills them. It is not tried again.
+    WorkersLost,
 }

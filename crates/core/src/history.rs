@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use serde::{Deserialize, Serialize};
 use strum::{Display, EnumIter, EnumString};
 
-use crate::actor::Actor;
+use crate::actor::{Actor, Authentication};
 use crate::approval::{ApprovalScope, Pin, PlanAssessment};
 use crate::budget::{Grant, Spend};
 use crate::cause::AlertCause;
@@ -48,6 +48,9 @@ pub struct HistoryEntry {
     pub trigger: Option<Trigger>,
     /// Author of the event.
     pub actor: Actor,
+    /// Authentication of the author; `None` for Tamma and the council, and in older entries.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub auth: Option<Authentication>,
     /// Reason, for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<Cow<'static, str>>,
@@ -127,6 +130,7 @@ pub enum EntryName {
     SmTaskCancelled,
     SmTaskFailed,
     SmTaskRated,
+    SmTaskReconciled,
     SmStateTransition,
     SmErrorOccurred,
 }
@@ -145,6 +149,7 @@ impl EntryName {
             Self::SmPlanDisputed => "agent disputes the plan",
             Self::SmSecondReviewRequested => "second review of a critical finding",
             Self::SmStateTransition => "state changed",
+            Self::SmTaskReconciled => "reconciled with Temporal",
             name => {
                 let name = name.to_string().to_ascii_lowercase();
                 return humanize(name.trim_start_matches("sm_"));

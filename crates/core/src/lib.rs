@@ -1,5 +1,6 @@
 #![doc = include_str!("../README.md")]
 
+pub mod access;
 pub mod actor;
 pub mod alert;
 pub mod approval;
@@ -24,9 +25,11 @@ pub mod pipeline;
 pub mod pipeline_alert;
 pub mod plan;
 pub mod prices;
+pub mod reconciliation;
 pub mod redaction;
 pub mod report;
 pub mod repository_address;
+pub mod requested_permissions;
 pub mod review;
 pub mod risk;
 pub mod rules;

@@ -55,7 +55,38 @@ pub struct Metrics {
     pub councils_unresolved: u64,
 }
 
-/// Computes the metrics. The entries of each task must be in order.
+/// Counts that the metrics are computed from.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct MetricCounts {
+    /// Closed tasks.
+    pub ended: u64,
+    /// Completed tasks.
+    pub completed: u64,
+    /// Plan revisions by Tamma.
+    pub plan_revisions: u64,
+    /// Tasks with at least one lesson.
+    pub with_lessons: u64,
+    /// Cost of all tasks.
+    pub cost: Usd,
+    /// Median time from a request for approval to its answer.
+    pub approval_turnaround_ms: Option<u64>,
+    /// 99th percentile of the time from a transition to its saving.
+    pub transition_latency_ms: Option<u64>,
+    /// Ratings, the newest of each task by each person.
+    pub rated: u64,
+    /// Sum of these ratings.
+    pub stars: u64,
+    /// Councils that were convened.
+    pub councils: u64,
+    /// Councils after which the task passed the state that had called them.
+    pub councils_resolved: u64,
+    /// Councils after which the task needed a person or another council, or was closed.
+    pub councils_unresolved: u64,
+}
+
+/// Computes the metrics from entries. The entries of each task must be in order.
+///
+/// The store counts in SQL; this function defines the result.
 pub fn compute<'a>(log: impl IntoIterator<Item = TimedEntry<'a>>) -> Metrics {
     let mut tally = MetricsTally::default();
     for logged in log {
@@ -139,21 +170,38 @@ impl MetricsTally {
     }
 
     fn finish(mut self) -> Metrics {
-        let percent = |part: u64, total: u64| (part * 100).checked_div(total);
-        let stars: u64 = self.ratings.values().sum();
-        let rated = self.ratings.len() as u64;
-        Metrics {
+        Metrics::from(MetricCounts {
             ended: self.ended,
-            completion_rate: percent(self.completed, self.ended),
-            retries_per_100_tasks: percent(self.plan_revisions, self.ended),
-            lesson_rate: percent(self.with_lessons, self.ended),
+            completed: self.completed,
+            plan_revisions: self.plan_revisions,
+            with_lessons: self.with_lessons,
+            cost: self.cost,
             approval_turnaround_ms: percentile(&mut self.turnarounds, 50),
             transition_latency_ms: percentile(&mut self.latencies, 99),
-            rating_hundredths: percent(stars, rated),
-            cost_per_completed: self.cost.checked_div(self.completed),
+            rated: self.ratings.len() as u64,
+            stars: self.ratings.values().sum(),
             councils: self.councils,
             councils_resolved: self.councils_resolved,
             councils_unresolved: self.councils_unresolved,
+        })
+    }
+}
+
+impl From<MetricCounts> for Metrics {
+    fn from(counts: MetricCounts) -> Self {
+        let percent = |part: u64, total: u64| (part * 100).checked_div(total);
+        Self {
+            ended: counts.ended,
+            completion_rate: percent(counts.completed, counts.ended),
+            retries_per_100_tasks: percent(counts.plan_revisions, counts.ended),
+            lesson_rate: percent(counts.with_lessons, counts.ended),
+            approval_turnaround_ms: counts.approval_turnaround_ms,
+            transition_latency_ms: counts.transition_latency_ms,
+            rating_hundredths: percent(counts.stars, counts.rated),
+            cost_per_completed: counts.cost.checked_div(counts.completed),
+            councils: counts.councils,
+            councils_resolved: counts.councils_resolved,
+            councils_unresolved: counts.councils_unresolved,
         }
     }
 }

@@ -1,14 +1,31 @@
 //! Operator file (`operator.yaml`): settings of one machine that a project must not decide.
 //!
 //! It is in the data folder, so that neither a change nor a project's `tamma.yaml` can extend what
-//! a sandbox can read or which secrets it gets.
+//! a sandbox can read, which secrets it gets or where they are sent. A project that asks for more
+//! than its operator allows is refused when its rules are loaded.
+
+mod retention;
+mod sandbox_settings;
+mod web_origin;
 
 use std::collections::BTreeMap;
+use std::path::{Component, Path};
 
 use serde::{Deserialize, Serialize};
 
+use crate::cost::Price;
+use crate::prices;
+
+pub use retention::RetentionDays;
+pub use sandbox_settings::{HostPort, ResourceLimits, SandboxSettings};
+pub use web_origin::{WebOrigin, is_public_address};
+
 /// Name of the file in the data folder.
 pub const OPERATOR_FILE: &str = "operator.yaml";
+
+/// Prefix of Tamma's own variables, such as the token of the server. Projects cannot use them,
+/// whatever the operator writes.
+pub const OWN_VARIABLES: &str = "TAMMA_";
 
 /// Variables that commands cannot get, because Tamma sets them.
 const RESERVED: [&str; 5] = ["CI", "HOME", "PATH", "REPORT", "TMPDIR"];
@@ -22,6 +39,59 @@ pub struct OperatorConfig {
     /// Variables for gates and for setups of base commits, such as the address and the password of a
     /// test database. Agents do not get them, nor do setups of lock files that an agent changed.
     pub test_environment: BTreeMap<String, String>,
+    /// Days after which old data is removed.
+    pub retention: RetentionDays,
+    /// Variables of the server and the workers that projects can use, besides those that Tamma
+    /// knows.
+    pub variables: Vec<String>,
+    /// URLs that an API key can be sent to, besides the provider's own, by the variable that holds
+    /// the key.
+    pub upstreams: BTreeMap<String, Vec<String>>,
+    /// Absolute paths below which projects can make more readable for their agents and gates.
+    pub readable: Vec<String>,
+    /// Paths in the home directory that agents of projects can use, besides those of the agents that
+    /// Tamma knows.
+    pub homes: Vec<String>,
+    /// Weakest sandbox that a project can select.
+    pub weakest_sandbox: WeakestSandbox,
+    /// Hosts and resources of sandboxes.
+    pub sandbox: SandboxSettings,
+    /// Hosts that alerts can reach although they are private or do not use TLS, as a name or an IP
+    /// address.
+    pub alert_hosts: Vec<String>,
+    /// Model that interprets chat messages. Default: none.
+    pub chat: Option<ModelApi>,
+    /// Model that computes embeddings of knowledge entries. Default: none.
+    pub embeddings: Option<ModelApi>,
+    /// Models that projects can use. Empty: all.
+    pub models: Vec<String>,
+    /// Prices of models, in US dollars per million tokens. Projects cannot change them.
+    pub prices: BTreeMap<String, Price>,
+}
+
+/// Weakest sandbox that a project can select. Each one includes those before it.
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum WeakestSandbox {
+    /// Bubblewrap, or Seatbelt on macOS.
+    #[default]
+    Bubblewrap,
+    /// Landlock, which does not stop a hostile agent.
+    Landlock,
+    /// None at all.
+    Off,
+}
+
+/// Model behind an OpenAI-compatible API. Its key, if it needs one, is in a variable of the process.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ModelApi {
+    /// Base URL, such as `http://127.0.0.1:11434/v1`.
+    pub url: String,
+    /// Name of the model.
+    pub model: String,
 }
 
 /// Problem of an operator file.
@@ -30,22 +100,62 @@ pub enum OperatorConfigError {
     /// Not valid YAML, or a key that does not exist. Values are not shown, because they can be
     /// secret.
     #[error(
-        "invalid YAML or unknown key near line {line}; the keys are `toolchains` (a list of paths) and `test_environment` (names with values)"
+        "invalid YAML, unknown key or wrong type near line {line}; docs/operating.md lists the keys"
     )]
     Syntax {
         /// Line of the problem, from 1.
         line: u64,
     },
     /// Path that is not absolute.
-    #[error(
-        "`toolchains`: `{0}` is not an absolute path below `/`; write a path such as `/opt/go`"
-    )]
-    RelativePath(String),
+    #[error("`{key}`: `{path}` is not an absolute path below `/`; write a path such as `/opt/go`")]
+    RelativePath {
+        /// Key of the file.
+        key: &'static str,
+        /// Path in the file.
+        path: String,
+    },
     /// Invalid name of a variable, or one that Tamma sets itself.
     #[error(
         "`test_environment`: `{0}` cannot be set; use another name with letters, digits and `_`"
     )]
     Variable(String),
+    /// Retention that is too short for running tasks.
+    #[error(
+        "`retention`: `{0}` is too short; use at least 7 days, or leave it out to keep the data"
+    )]
+    Retention(&'static str),
+    /// Variable that projects must not use.
+    #[error(
+        "`{key}`: projects cannot use `{name}`; name a variable with letters, digits and `_` that \
+         does not start with `TAMMA_`"
+    )]
+    ProjectVariable {
+        /// Key of the file.
+        key: &'static str,
+        /// Name of the variable.
+        name: String,
+    },
+    /// Address that is not a plain URL.
+    #[error("`{0}`: an entry is not a URL such as `https://api.example.com`")]
+    Url(&'static str),
+    /// Path that is not below the home directory.
+    #[error("`homes`: `{0}` is not below the home directory; write a path such as `.config/goose`")]
+    Home(String),
+    /// Host with more than a name.
+    #[error("`alert_hosts`: `{0}` is not a host name or an IP address such as `hooks.example.com`")]
+    Host(String),
+    /// Entry that is not a host with an optional port.
+    #[error(
+        "`sandbox.hosts`: `{0}` is not a host with an optional port such as `127.0.0.1:5432` or \
+         `packages.example.com`"
+    )]
+    SandboxHost(String),
+    /// Resource limit that no program could run with.
+    #[error(
+        "`sandbox.limits`: `{0}` is too low for any program to run; raise it, or remove it to use \
+         the default"
+    )]
+    ResourceLimit(&'static str),
 }
 
 impl OperatorConfig {
@@ -60,23 +170,106 @@ impl OperatorConfig {
             let line = error.location().map_or(1, |at| at.line());
             OperatorConfigError::Syntax { line }
         })?;
-        let is_absolute =
+        config.check()?;
+        Ok(config)
+    }
+
+    fn check(&self) -> Result<(), OperatorConfigError> {
+        // The root directory would expose the whole machine to every project.
+        let is_below_root =
             |path: &&String| path.starts_with('/') && !path.trim_matches('/').is_empty();
-        if let Some(path) = config.toolchains.iter().find(|path| !is_absolute(path)) {
-            return Err(OperatorConfigError::RelativePath(path.clone()));
+        if let Some(path) = self.toolchains.iter().find(|path| !is_below_root(path)) {
+            return Err(OperatorConfigError::RelativePath {
+                key: "toolchains",
+                path: path.clone(),
+            });
         }
-        let is_name = |name: &str| {
-            let is_allowed = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
-            !name.is_empty()
-                && !name.starts_with(|first: char| first.is_ascii_digit())
-                && name.chars().all(is_allowed)
-                && !RESERVED.contains(&name)
+        if let Some(path) = self.readable.iter().find(|path| !path.starts_with('/')) {
+            return Err(OperatorConfigError::RelativePath { key: "readable", path: path.clone() });
+        }
+        let is_settable = |name: &str| is_variable_name(name) && !RESERVED.contains(&name);
+        if let Some(name) = self.test_environment.keys().find(|name| !is_settable(name)) {
+            return Err(OperatorConfigError::Variable(name.clone()));
+        }
+        let variables = self.variables.iter().map(|name| ("variables", name));
+        let keys = self.upstreams.keys().map(|name| ("upstreams", name));
+        for (key, name) in variables.chain(keys) {
+            if !is_variable_name(name) || is_own_variable(name) {
+                return Err(OperatorConfigError::ProjectVariable { key, name: name.clone() });
+            }
+        }
+        let upstreams = self.upstreams.values().flatten().map(|url| ("upstreams", url));
+        let apis = [("chat", &self.chat), ("embeddings", &self.embeddings)];
+        let apis = apis.iter().filter_map(|(key, api)| Some((*key, &api.as_ref()?.url)));
+        for (key, url) in upstreams.chain(apis) {
+            // The URL is not shown, because it can contain a secret.
+            WebOrigin::parse(url).ok_or(OperatorConfigError::Url(key))?;
+        }
+        let is_below_home = |path: &&String| {
+            let mut parts = Path::new(path).components().peekable();
+            parts.peek().is_some() && parts.all(|part| matches!(part, Component::Normal(_)))
         };
-        match config.test_environment.keys().find(|name| !is_name(name)) {
-            Some(name) => Err(OperatorConfigError::Variable(name.clone())),
-            None => Ok(config),
+        if let Some(name) = self.retention.too_short() {
+            return Err(OperatorConfigError::Retention(name));
+        }
+        if let Some(path) = self.homes.iter().find(|path| !is_below_home(path)) {
+            return Err(OperatorConfigError::Home(path.clone()));
+        }
+        let mut hosts = self.sandbox.hosts.iter();
+        if let Some(host) = hosts.find(|host| HostPort::parse(host).is_none()) {
+            return Err(OperatorConfigError::SandboxHost(host.clone()));
+        }
+        if let Some(name) = self.sandbox.limits.too_low() {
+            return Err(OperatorConfigError::ResourceLimit(name));
+        }
+        match self.alert_hosts.iter().find(|host| !web_origin::is_host(host)) {
+            Some(host) => Err(OperatorConfigError::Host(host.clone())),
+            None => Ok(()),
         }
     }
+
+    /// Returns `true` if the operator lets projects use a variable.
+    pub fn allows_variable(&self, name: &str) -> bool {
+        !is_own_variable(name) && self.variables.iter().any(|allowed| allowed == name)
+    }
+
+    /// Returns `true` if the operator lets the key in a variable be sent to a URL.
+    pub fn allows_upstream(&self, variable: &str, url: &str) -> bool {
+        let allowed = self.upstreams.get(variable).into_iter().flatten();
+        let mut allowed = allowed.filter_map(|url| WebOrigin::parse(url));
+        WebOrigin::parse(url).is_some_and(|origin| allowed.any(|allowed| allowed.covers(&origin)))
+    }
+
+    /// Returns `true` if projects can make a path readable: one below a path that the operator lists.
+    pub fn allows_path(&self, path: &str) -> bool {
+        let path = Path::new(path);
+        let is_plain = path.components().all(|part| part != Component::ParentDir);
+        let mut listed = self.readable.iter().chain(&self.toolchains);
+        is_plain && listed.any(|allowed| path.starts_with(allowed))
+    }
+
+    /// Returns `true` if alerts can reach a host although it is private or does not use TLS.
+    pub fn allows_alert_host(&self, host: &str) -> bool {
+        self.alert_hosts.iter().any(|allowed| allowed.eq_ignore_ascii_case(host))
+    }
+
+    /// Returns `true` if projects can use a model.
+    pub fn allows_model(&self, model: &str) -> bool {
+        self.models.is_empty()
+            || self.models.iter().any(|allowed| prices::is_same_model(allowed, model))
+    }
+}
+
+/// Returns `true` for a variable that configures Tamma itself, in any spelling.
+pub fn is_own_variable(name: &str) -> bool {
+    name.get(..OWN_VARIABLES.len()).is_some_and(|start| start.eq_ignore_ascii_case(OWN_VARIABLES))
+}
+
+fn is_variable_name(name: &str) -> bool {
+    let is_allowed = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
+    !name.is_empty()
+        && !name.starts_with(|first: char| first.is_ascii_digit())
+        && name.chars().all(is_allowed)
 }
 
 #[cfg(test)]
@@ -84,28 +277,37 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_operator_file_names_toolchains_and_test_variables() {
-        let text = "toolchains: [/opt/go]\ntest_environment:\n  DB_URL: postgres://test\n";
-        let config = OperatorConfig::parse(text).expect("valid");
-        assert_eq!(config.toolchains, ["/opt/go"]);
-        assert_eq!(config.test_environment["DB_URL"], "postgres://test");
-        for empty in ["", "# nothing yet\n\n"] {
-            assert_eq!(OperatorConfig::parse(empty), Ok(OperatorConfig::default()));
-        }
+    fn retention_is_off_except_for_log_lines() {
+        let default = RetentionDays::default();
+        assert_eq!(OperatorConfig::parse("toolchains: []").expect("valid").retention, default);
+        assert_eq!(default.log_lines, Some(90));
+        let config = OperatorConfig::parse("retention: {texts: 30, log_lines: null}");
+        let expected = RetentionDays { texts: Some(30), log_lines: None, ..default };
+        assert_eq!(config.expect("valid").retention, expected);
+        let error = OperatorConfig::parse("retention: {texts: 6}").expect_err("too short");
+        assert_eq!(error, OperatorConfigError::Retention("texts"));
     }
 
     #[test]
-    fn problems_are_reported_without_values() {
-        for (text, expected) in [
-            ("toolchains: [opt/go]", "not an absolute path"),
-            ("toolchains: [/]", "not an absolute path"),
-            ("test_environment: {PATH: /x}", "`PATH` cannot be set"),
-            ("test_environment: {1A: x}", "`1A` cannot be set"),
-            ("secrets: {A: hush-hush}", "unknown key"),
-            ("test_environment: [hush-hush", "invalid YAML"),
-        ] {
-            let error = OperatorConfig::parse(text).expect_err(text).to_string();
-            assert!(error.contains(expected) && !error.contains("hush"), "{text}: {error}");
-        }
+    fn sandboxes_have_limits_by_default_and_reach_no_private_host() {
+        let default = OperatorConfig::parse("").expect("valid").sandbox;
+        assert_eq!(default.hosts, Vec::<String>::new());
+        let text = "sandbox: {hosts: ['127.0.0.1:5432'], limits: {memory_mb: 512}}";
+        let config = OperatorConfig::parse(text).expect("valid").sandbox;
+        assert_eq!(config.limits, ResourceLimits { memory_mb: 512, ..default.limits });
+        assert_eq!(config.hosts, ["127.0.0.1:5432"]);
+        let error = |text: &str| OperatorConfig::parse(text).expect_err("invalid");
+        assert_eq!(
+            error("sandbox: {hosts: ['http://a']}"),
+            OperatorConfigError::SandboxHost("http://a".to_owned())
+        );
+        assert_eq!(
+            error("sandbox: {limits: {processes: 0}}"),
+            OperatorConfigError::ResourceLimit("processes")
+        );
+        assert_eq!(
+            error("sandbox: {limits: {memory: 1}}"),
+            OperatorConfigError::Syntax { line: 1 }
+        );
     }
 }

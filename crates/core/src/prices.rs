@@ -83,13 +83,26 @@ pub fn is_priced(model: &str, overrides: &BTreeMap<String, Price>) -> bool {
         || built_in(model).is_some()
 }
 
-/// Explains that a dollar limit cannot be enforced for a model without a price, and the fix.
+/// Returns true if two names mean the same model: the names under which they can be listed overlap.
+pub fn is_same_model(one: &str, other: &str) -> bool {
+    names(one).any(|name| names(other).any(|other| name == other))
+}
+
+/// Returns the names under which a model can be listed, and those that they are aliases of.
+fn names(model: &str) -> impl Iterator<Item = &str> {
+    spellings(model).into_iter().flat_map(|name| {
+        let meant = BUILT_IN.aliases.get(name).map(String::as_str);
+        std::iter::once(name).chain(meant)
+    })
+}
+
+/// Explains that the spend on a model without a price cannot be limited, and the fix.
 pub fn unpriced_reason(model: &str) -> String {
     let PriceList { date, source, .. } = &*BUILT_IN;
     format!(
         "model `{model}` has no price, so no dollar limit can be enforced: set `prices.{model}` in \
-         tamma.yaml, or remove the limits (`budget.task_usd: null`); built-in prices are those of \
-         {source}, {date}"
+         tamma.yaml, or limit tokens instead (`budget.task_usd: null`, `budget.task_tokens`); \
+         built-in prices are those of {source}, {date}"
     )
 }
 

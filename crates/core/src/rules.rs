@@ -7,16 +7,15 @@
 mod agents;
 mod alerts;
 mod alias;
-mod chat;
 mod checkout;
 mod critical;
 mod cross_references;
 mod delivery;
-mod embeddings;
 mod gates;
 mod implementer;
 mod instructions;
 mod load;
+mod operator_limits;
 mod people;
 mod permissions;
 mod problem;
@@ -51,16 +50,15 @@ pub use agents::{AgentPoolRules, AgentRules, Effort, RoleEffort, RoleTiers, Sess
 pub use alerts::{
     AlertChannel, AlertRules, ChannelProblem, ChannelType, QuietHours, TimeOfDay, TimeZone,
 };
-pub use chat::ChatModel;
 pub use checkout::CheckoutRules;
 pub use critical::{count_critical_files, is_critical};
 pub use delivery::{DeliveryMode, DeliveryRules};
-pub use embeddings::EmbeddingModel;
 pub use gates::{GateRules, ReportFormat};
 pub use implementer::SuggestedAgentError;
 pub use instructions::is_instruction_file;
 pub use load::{ConfigFile, LoadedRules, Setting, load};
-pub use people::{PeopleRules, Permission, PersonRole};
+pub use operator_limits::{COMMON_VARIABLES, NETWORK_VARIABLES, credential_variables};
+pub use people::PeopleRules;
 pub use permissions::{AccessKind, AgentPermissions, AgentRole, PermissionLists, PermissionRule};
 pub use problem::{ConfigFault, ConfigProblem, ConfigProblems, SourceLocation, ValueOrigin};
 pub use prompts::PromptRules;
@@ -114,14 +112,6 @@ pub struct Rules {
     #[serde(skip_serializing_if = "is_default")]
     #[garde(dive)]
     pub council: CouncilRules,
-    /// Embedding model, used to find knowledge entries with a similar meaning.
-    #[serde(skip_serializing_if = "is_default")]
-    #[garde(dive)]
-    pub embeddings: EmbeddingModel,
-    /// Model that interprets chat messages.
-    #[serde(skip_serializing_if = "is_default")]
-    #[garde(dive)]
-    pub chat: ChatModel,
     /// Pipelines by name: ordered phases for a story. `story` replaces the built-in pipeline.
     #[serde(skip_serializing_if = "is_default")]
     #[garde(dive)]
@@ -135,7 +125,7 @@ pub struct Rules {
     /// Permissions of agents, by role, on top of the defaults.
     #[garde(dive)]
     pub permissions: AgentPermissions,
-    /// Roles of people.
+    /// Roles of people, which an operator imports.
     #[serde(skip_serializing_if = "is_default")]
     #[garde(dive)]
     pub people: PeopleRules,
@@ -164,8 +154,6 @@ impl Default for Rules {
             gates: BTreeMap::new(),
             review: ReviewRules::default(),
             council: CouncilRules::default(),
-            embeddings: EmbeddingModel::default(),
-            chat: ChatModel::default(),
             pipelines: BTreeMap::new(),
             delivery: DeliveryRules::default(),
             engines: AgentPoolRules::default(),

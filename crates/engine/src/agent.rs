@@ -7,12 +7,16 @@
 //! for an invalid or missing submission and after a turn that ended too early (`turn_end`); every
 //! other retry is decided by the task loop.
 
+#[cfg(not(fuzzing))]
 mod acp;
+#[cfg(fuzzing)]
+pub(crate) mod acp;
 mod prepare;
 mod turn_end;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -33,7 +37,9 @@ use crate::gateway::{
 };
 use crate::output::OutputTail;
 use crate::permission::{PermissionDecision, PermissionPolicy, PermissionRequest};
-use crate::process::{self, Launch, ProcessRecord, ProcessRecords, RunId, SupervisedProcess};
+use crate::process::{
+    self, ExceededLimit, Launch, ProcessRecord, ProcessRecords, RunCgroup, RunId, SupervisedProcess,
+};
 use crate::sandbox::Sandbox;
 use crate::sanitize;
 use crate::secret::Redactor;
@@ -118,6 +124,8 @@ pub struct ModelAccess {
     pub upstream: Option<Upstream>,
     /// Prices by model that override built-in ones.
     pub prices: BTreeMap<String, Price>,
+    /// Models that the run can call through the gateway. Empty: all.
+    pub models: Vec<String>,
     /// Budgets that limit the run, with the amounts already spent.
     pub budget_limits: Vec<BudgetLimit>,
     /// Share of a budget at which people are warned, in percent.
@@ -327,6 +335,23 @@ pub enum RunEnd {
 }
 
 impl RunEnd {
+    /// End of a run that exceeded a resource limit.
+    fn over(limit: ExceededLimit) -> Self {
+        Self::Crashed { reason: limit.to_string() }
+    }
+
+    /// End of a run whose program could not be started.
+    fn failed_start(program: &Path, error: &io::Error) -> Self {
+        let program = program.display();
+        let reason = match error.kind() {
+            io::ErrorKind::NotFound => {
+                format!("cannot start `{program}`: not installed, or not on the PATH")
+            }
+            _ => format!("cannot start `{program}`: {error}"),
+        };
+        Self::Unavailable { reason }
+    }
+
     /// Returns the failure to report to the task loop. `provider` serves the agent's model.
     ///
     /// Finished, cancelled and asking runs are not failures.
@@ -430,19 +455,16 @@ impl CodingAgent {
             Some(sandbox) => sandbox.wrap(launch),
             None => launch,
         };
-        let recorded =
-            |record: &ProcessRecord| observer(AgentUpdate::ProcessRecorded(record.clone()));
+        let limits = request.sandbox.as_ref().map(|sandbox| sandbox.limits);
+        let mut cgroup = None;
+        let recorded = |record: &ProcessRecord| {
+            cgroup = limits.and_then(|limits| RunCgroup::create(record, &limits));
+            observer(AgentUpdate::ProcessRecorded(record.clone()));
+        };
         let (mut group, pipes) = match SupervisedProcess::start(&launch, records, recorded).await {
             Ok(started) => started,
             Err(process::Error::Start { program, source }) => {
-                let program = program.display();
-                let reason = match source.kind() {
-                    std::io::ErrorKind::NotFound => {
-                        format!("cannot start `{program}`: not installed, or not on the PATH")
-                    }
-                    _ => format!("cannot start `{program}`: {source}"),
-                };
-                return Ok(RunReport::not_started(RunEnd::Unavailable { reason }));
+                return Ok(RunReport::not_started(RunEnd::failed_start(&program, &source)));
             }
             Err(ours) => return Err(ours),
         };
@@ -463,11 +485,16 @@ impl CodingAgent {
         ));
         let end = tokio::select! {
             end = &mut session => end,
+            limit = process::exceeded_limit(group.record().clone(), limits) => RunEnd::over(limit),
             // A descendant that holds the pipe would keep the session open after the agent's exit.
             status = group.wait() => match tokio::time::timeout(request.timeouts.stop, &mut session).await {
                 Ok(end) => end,
                 Err(_) => tracker.end_for_exit(&status.map_or_else(|_| "the agent exited".to_owned(), |s| s.to_string())),
             },
+        };
+        let end = match (end, cgroup.as_ref().and_then(RunCgroup::exceeded)) {
+            (RunEnd::Crashed { .. }, Some(limit)) => RunEnd::over(limit),
+            (end, _) => end,
         };
         if let Some(keep_end) = &request.keep_end {
             let mut report = RunReport { end: end.clone(), ..tracker.report() };
@@ -509,6 +536,7 @@ impl ModelAccess {
             now: request.now,
             upstream: self.upstream.clone(),
             prices: self.prices.clone(),
+            models: self.models.clone(),
             budget_limits: self.budget_limits.clone(),
             warn_percent: self.warn_percent,
             tools: Some(tools.router()),

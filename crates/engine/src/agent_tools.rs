@@ -549,6 +549,15 @@ fn input_schema<T: JsonSchema>() -> JsonObject {
     }
 }
 
+/// Parses the body of a permission hook, for fuzzing.
+#[cfg(fuzzing)]
+pub(crate) fn parse_hook(body: &Value) -> Option<PermissionRequest> {
+    match permission_hook::parse(body) {
+        HookCall::Judged(request) | HookCall::PlanMode(request) => Some(request),
+        HookCall::Other => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;

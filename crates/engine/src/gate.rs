@@ -109,7 +109,8 @@ impl GateCommand {
             Some(sandbox) => sandbox.wrap(launch),
             None => launch,
         };
-        let captured = match run_captured(&launch, records, self.time_limit, cancel).await {
+        let launch = (&launch, self.sandbox.as_ref().map(|sandbox| sandbox.limits));
+        let captured = match run_captured(launch, records, self.time_limit, cancel).await {
             Ok(Some(captured)) => captured,
             Ok(None) => return Err(Error::Cancelled),
             // A gate that cannot be started has failed, and people must see why.
@@ -119,7 +120,7 @@ impl GateCommand {
             }
             Err(error) => return Err(error.into()),
         };
-        let CapturedRun { status, mut output } = captured;
+        let CapturedRun { status, mut output, .. } = captured;
         let (mut outcome, code) = match status {
             Some(status) if status.success() => (GateOutcome::Passed, status.code()),
             Some(status) => (GateOutcome::Failed, status.code()),
@@ -207,4 +208,14 @@ async fn read_report(
         }
     });
     reading.await.unwrap_or_else(|stopped| no_results(stopped.to_string()))
+}
+
+/// Parses both report formats, for fuzzing.
+#[cfg(fuzzing)]
+pub(crate) fn parse_report(format: ReportFormat, text: &str) {
+    let checkout = Path::new("/checkout");
+    match format {
+        ReportFormat::Junit => drop(report::junit(text, checkout)),
+        ReportFormat::Sarif => drop(report::sarif(text, checkout)),
+    }
 }

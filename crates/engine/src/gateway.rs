@@ -11,6 +11,7 @@
 
 mod clock;
 mod dialect;
+mod event_reader;
 mod forward;
 mod quota;
 mod response_reader;
@@ -97,6 +98,8 @@ pub struct RunEndpointConfig {
     /// Prices by model that override built-in ones. A model without a price is refused if a budget
     /// limits dollars.
     pub prices: BTreeMap<String, Price>,
+    /// Models that the run can call. Empty: all.
+    pub models: Vec<String>,
     /// Budgets of the run, its task, its project and the day.
     pub budget_limits: Vec<BudgetLimit>,
     /// Share of a budget at which a warning is sent, in percent.
@@ -231,4 +234,20 @@ pub struct CallFailure {
     pub status: u16,
     /// Error message of the provider.
     pub message: String,
+}
+
+/// Reads a response in chunks of a size, and returns its tokens, for fuzzing.
+#[cfg(fuzzing)]
+pub(crate) fn read_response(
+    dialect: Dialect,
+    content_type: &str,
+    body: &[u8],
+    chunk_size: usize,
+) -> Option<Tokens> {
+    let mut reader = response_reader::ResponseReader::new(dialect, content_type);
+    for chunk in body.chunks(chunk_size.max(1)) {
+        reader.read_chunk(&chunk.to_vec().into());
+    }
+    reader.finish();
+    reader.usage.tokens()
 }

@@ -168,6 +168,18 @@ pub enum Error {
     },
 }
 
+impl Error {
+    /// Returns `true` if git refuses the content itself: too much output, or objects that its checks
+    /// reject. A retry cannot help.
+    pub fn is_caused_by_content(&self) -> bool {
+        match self {
+            Self::TooMuchOutput { .. } => true,
+            Self::Failed { stderr, .. } => stderr.contains("fsck error"),
+            _ => false,
+        }
+    }
+}
+
 fn exit(code: Option<i32>) -> String {
     code.map_or_else(|| "killed by a signal".to_owned(), |code| format!("exit code {code}"))
 }
@@ -536,6 +548,33 @@ mod tests {
         let Error::Failed { command, code, stderr, .. } = error else { panic!("{error}") };
         assert_eq!((command.as_str(), code), ("rev-parse HEAD", Some(128)));
         assert!(stderr.contains("not a git repository"), "{stderr}");
+    }
+
+    #[tokio::test]
+    async fn content_that_git_refuses_is_told_from_other_failures() {
+        let git = Git::find("git").await.expect("git");
+        let folders = tempfile::tempdir().expect("folder");
+        let (source, copy) = (folders.path().join("source"), folders.path().join("copy"));
+        for folder in [&source, &copy] {
+            std::fs::create_dir(folder).expect("folder");
+            git.bare(folder).run(["init", "--bare", "--quiet"]).await.expect("repository");
+        }
+        let empty = ["hash-object", "-t", "tree", "-w", "/dev/null"];
+        let tree = git.bare(&source).run(empty).await.expect("tree");
+        // No author and no time.
+        let file = folders.path().join("commit");
+        std::fs::write(&file, format!("tree {tree}\nauthor\ncommitter\n\n")).expect("file");
+        let write = ["hash-object", "-t", "commit", "-w", "--literally"].map(OsStr::new);
+        let write = write.into_iter().chain([file.as_os_str()]);
+        let commit = git.bare(&source).run(write).await.expect("commit");
+        git.bare(&source).run(["update-ref", "refs/heads/main", &commit]).await.expect("ref");
+
+        for (from, by_content) in [(source, true), (folders.path().join("missing"), false)] {
+            let fetch =
+                ["fetch", "--", &from.display().to_string(), "main:main"].map(str::to_owned);
+            let error = git.bare(&copy).run(fetch).await.expect_err("refused");
+            assert_eq!(error.is_caused_by_content(), by_content, "{error}");
+        }
     }
 
     #[tokio::test]

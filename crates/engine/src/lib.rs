@@ -4,6 +4,9 @@ pub mod agent;
 pub mod agent_tools;
 mod captured;
 pub mod delivery;
+pub mod egress;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 pub mod gate;
 pub mod gateway;
 pub mod git;
@@ -14,6 +17,7 @@ pub mod patterns;
 pub mod permission;
 pub mod plain_checkout;
 pub mod private_git;
+mod private_socket;
 pub mod process;
 pub mod sandbox;
 pub mod sanitize;

@@ -5,6 +5,8 @@
 //! checkpoints as `refs/tamma/checkpoints/*`. All operations are idempotent: a caller that was
 //! interrupted can call again.
 
+mod maintenance;
+
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
@@ -17,6 +19,8 @@ use tokio::fs;
 
 use crate::git::{self, Git, QUERY_LIMIT, TRANSFER_LIMIT, remote_arguments};
 use crate::sparse::SparseFolders;
+
+pub use maintenance::{MirrorMaintenance, maintain_mirrors};
 
 /// Error of a mirror or worktree.
 #[derive(Debug, thiserror::Error)]

@@ -161,12 +161,15 @@ fn matcher(code: &str, language: SupportLang) -> Result<RuleCore, Error> {
 mod tests {
     use std::collections::BTreeMap;
 
+    use tamma_core::operator::OperatorConfig;
+
     use super::*;
 
     fn rules(pattern: &str) -> ReviewRules {
         let text = format!("review:\n  patterns:\n    p:\n      message: no\n{pattern}");
         let file = tamma_core::rules::ConfigFile { name: "tamma.yaml", text: &text };
-        let loaded = tamma_core::rules::load(Some(file), &BTreeMap::new());
+        let loaded =
+            tamma_core::rules::load(Some(file), &BTreeMap::new(), &OperatorConfig::default());
         loaded.expect("rules").rules.review
     }
 

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tamma_core::ids::CommitId;
+use tamma_core::operator::ResourceLimits;
 use tamma_core::task_loop::Timestamp;
 use tokio::fs;
 use tokio_util::sync::CancellationToken;
@@ -114,10 +115,12 @@ impl FolderCheck {
             run,
             now,
         };
-        let launch = self.boundary().wrap(launch);
+        let sandbox = self.boundary();
+        let launch = sandbox.wrap(launch);
         let never = CancellationToken::new();
-        let ended = run_captured(&launch, records, self.time_limit, &never).await?;
-        Ok(ended.map_or_else(FolderCheckRun::default, |CapturedRun { status, output }| {
+        let launch = (&launch, Some(sandbox.limits));
+        let ended = run_captured(launch, records, self.time_limit, &never).await?;
+        Ok(ended.map_or_else(FolderCheckRun::default, |CapturedRun { status, output, .. }| {
             let passed = status.is_some_and(|status| status.success());
             FolderCheckRun { passed, output }
         }))
@@ -136,6 +139,7 @@ impl FolderCheck {
             protected: Vec::new(),
             hidden: self.hidden.clone(),
             network: Network::Disabled,
+            limits: ResourceLimits::default(),
             git: None,
         }
     }

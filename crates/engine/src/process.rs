@@ -19,7 +19,7 @@ use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
 use process_wrap::tokio::{ChildWrapper, CommandWrap, KillOnDrop, ProcessGroup};
-use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use rustix::process::{Pid, Signal, kill_process_group};
 use serde::{Deserialize, Serialize};
 use tamma_core::ids::TaskId;
 use tamma_core::task_loop::Timestamp;
@@ -30,8 +30,16 @@ use tokio::time::{Instant, sleep};
 
 use self::launch::MARKER_VARIABLE;
 
+mod cgroup;
 pub mod launch;
+mod process_signal;
 mod process_table;
+mod resource_watch;
+
+pub use cgroup::{CgroupError, enable_cgroups};
+pub(crate) use cgroup::{RunCgroup, has_cgroups};
+pub use resource_watch::ExceededLimit;
+pub(crate) use resource_watch::exceeded_limit;
 
 /// Time for a killed process to disappear.
 const KILL_TIMEOUT: Duration = Duration::from_secs(10);
@@ -41,6 +49,9 @@ const MIN_POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Longest interval between these checks.
 const MAX_POLL_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Adjustment that makes a process the first one to be killed when memory runs out.
+const OOM_SCORE: &str = "800";
 
 /// Error from starting or stopping a process.
 #[derive(Debug, thiserror::Error)]
@@ -140,13 +151,13 @@ impl ProcessRecord {
     ///
     /// The system may reuse the group ID once the group is gone. Check
     /// [`ProcessRecord::owns_group`] first if that is possible.
-    fn live_pids(&self, ours: bool) -> Vec<u32> {
+    fn live_processes(&self, ours: bool) -> Vec<ProcessIdentity> {
         let mark = self.marker_assignment();
         process_table::list()
             .iter()
             .filter(|process| !process.is_zombie)
             .filter(|process| (ours && process.group == self.pgid) || process.has_env(&mark))
-            .map(|process| process.identity.pid)
+            .map(|process| process.identity)
             .collect()
     }
 
@@ -177,35 +188,38 @@ impl ProcessRecord {
         if self.signal_and_wait(ours, Signal::TERM, grace).await.is_empty() {
             return Ok(());
         }
-        let pids = self.signal_and_wait(ours, Signal::KILL, KILL_TIMEOUT).await;
+        let left = self.signal_and_wait(ours, Signal::KILL, KILL_TIMEOUT).await;
+        let pids: Vec<u32> = left.into_iter().map(|process| process.pid).collect();
         if pids.is_empty() { Ok(()) } else { Err(Error::StillAlive { run: self.run, pids }) }
     }
 
     /// Signals live processes, waits up to `limit` and returns those that are left.
-    async fn signal_and_wait(&self, ours: bool, signal: Signal, limit: Duration) -> Vec<u32> {
+    async fn signal_and_wait(
+        &self,
+        ours: bool,
+        signal: Signal,
+        limit: Duration,
+    ) -> Vec<ProcessIdentity> {
         let deadline = Instant::now() + limit;
         let mut signalled = BTreeSet::new();
         let mut pause = MIN_POLL_INTERVAL;
         loop {
             let record = self.clone();
             // Scanning a long process table blocks; keep it off the runtime's threads.
-            let scan = tokio::task::spawn_blocking(move || record.live_pids(ours));
-            let pids = scan.await.unwrap_or_else(|_| self.live_pids(ours));
+            let scan = tokio::task::spawn_blocking(move || record.live_processes(ours));
+            let processes = scan.await.unwrap_or_else(|_| self.live_processes(ours));
             // Includes processes that were forked since the last scan. Each is signalled once.
-            send_signal(signal, pids.iter().filter(|pid| signalled.insert(**pid)));
-            if pids.is_empty() || Instant::now() >= deadline {
-                return pids;
+            for process in &processes {
+                if signalled.insert((process.pid, process.start_ticks)) {
+                    process_signal::send(*process, signal);
+                }
+            }
+            if processes.is_empty() || Instant::now() >= deadline {
+                return processes;
             }
             sleep(pause.min(deadline.saturating_duration_since(Instant::now()))).await;
             pause = (pause * 2).min(MAX_POLL_INTERVAL);
         }
-    }
-}
-
-fn send_signal<'a>(signal: Signal, pids: impl Iterator<Item = &'a u32>) {
-    for pid in pids.filter_map(|pid| to_pid(*pid)) {
-        // The process may have exited since the scan.
-        let _ = kill_process(pid, signal);
     }
 }
 
@@ -389,6 +403,9 @@ impl SupervisedProcess {
             boot_id: process_table::boot_id(),
             started_at: launch.now,
         };
+        // If the machine runs out of memory, the kernel kills this process and its descendants
+        // instead of the worker or its services. Without `/proc`, it decides by itself.
+        let _ = std::fs::write(format!("/proc/{pgid}/oom_score_adj"), OOM_SCORE);
         // From here on, dropping `group` kills the process.
         let group = Self { child, record, records: records.clone(), stopped: false };
         records.write(&group.record).await?;
@@ -437,7 +454,9 @@ impl Drop for SupervisedProcess {
         if self.stopped {
             return;
         }
-        if let Some(group) = to_pid(self.record.pgid) {
+        // Nobody has waited for a leader that is in the table, so nothing else has its group.
+        let has_leader = process_table::contains(self.record.leader);
+        if let Some(group) = to_pid(self.record.pgid).filter(|_| has_leader) {
             let _ = kill_process_group(group, Signal::KILL);
         }
         // Find descendants that left the group in the background. Without a runtime, or if this

@@ -6,25 +6,31 @@
 //! the same; it has never been run there. Without a sandbox, nothing starts unless the rules contain
 //! `sandbox: off`.
 //!
-//! Inside, our launcher ([`run_launcher()`]) runs first. It forwards the gateway's port if there is
-//! no network, sets limits, and then executes the agent, so signals and exit codes are the agent's
-//! own. Records and markers of [`process`](crate::process) are unaffected, because the sandbox is
-//! part of the recorded command line.
+//! No process has the network of the machine: what it can reach is behind ports on its own loopback,
+//! which lead to the gateway, to the [egress proxy](crate::egress) and to services of the operator.
+//!
+//! Inside, our launcher ([`run_launcher()`]) runs first. It forwards these ports, sets limits, and
+//! then executes the agent, so signals and exit codes are the agent's own. Records and markers of
+//! [`process`](crate::process) are unaffected, because the sandbox is part of the recorded command
+//! line.
 
 mod bubblewrap;
 mod landlock;
 mod launcher;
 mod seatbelt;
+mod syscall_filter;
 mod system;
 mod view;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
+use tamma_core::operator::ResourceLimits;
 use tamma_core::rules::SandboxMode;
 
 use crate::private_git::PrivateGit;
-use crate::process::{Launch, find_program};
+use crate::process::{Launch, find_program, has_cgroups};
 
 pub use launcher::run_launcher;
 
@@ -37,8 +43,9 @@ pub enum Error {
     /// No sandbox is available on this machine.
     #[error(
         "no sandbox is available ({reason}): install bubblewrap (`bwrap`) and allow user namespaces. \
-         Landlock is weaker and never chosen automatically: on Linux 6.7 or newer, set `engines: \
-         {{sandbox: landlock}}`. To run agents without a sandbox, set `engines: {{sandbox: off}}`"
+         Landlock is weaker and never chosen automatically: on Linux 6.7 or newer, the operator can \
+         allow it with `weakest_sandbox: landlock`, and the project selects it with `engines: \
+         {{sandbox: landlock}}`. `off`, in both places, runs agents without a sandbox"
     )]
     NoSandbox {
         /// Checks that failed, with their errors.
@@ -105,11 +112,63 @@ pub enum Network {
     },
     /// No network access.
     Disabled,
-    /// Network of the machine, for signed-in agents that call their provider directly.
-    Open {
-        /// Allowed destination ports; all if empty. Enforced by Landlock, if available.
-        ports: Vec<u16>,
+    /// Public hosts and those of the operator, through the egress proxy, for signed-in agents that
+    /// call their provider directly, and for setups and gates with network access.
+    Egress {
+        /// Gateway, if the process can use it.
+        gateway: Option<Forward>,
+        /// HTTP proxy.
+        proxy: Forward,
+        /// Services of the operator, as plain TCP.
+        services: Vec<Forward>,
     },
+}
+
+/// Port on loopback that leads out of a sandbox, identical inside and outside.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Forward {
+    /// Port on loopback.
+    pub port: u16,
+    /// Socket that connections are forwarded to.
+    pub socket: PathBuf,
+}
+
+impl Network {
+    /// Returns all ports that lead out of the sandbox.
+    fn forwards(&self) -> Vec<Forward> {
+        match self {
+            Self::Gateway { port, socket } => {
+                vec![Forward { port: *port, socket: socket.clone() }]
+            }
+            Self::Disabled => Vec::new(),
+            Self::Egress { gateway, proxy, services } => {
+                let mut forwards: Vec<Forward> = gateway.iter().cloned().collect();
+                forwards.push(proxy.clone());
+                // A service of the operator must not take the place of our own ports.
+                for service in services {
+                    if forwards.iter().all(|other| other.port != service.port) {
+                        forwards.push(service.clone());
+                    }
+                }
+                forwards
+            }
+        }
+    }
+
+    /// Sets the variables that make programs use the proxy, in place of others.
+    fn set_proxy_variables(&self, env: &mut BTreeMap<String, String>) {
+        let Self::Egress { proxy, .. } = self else { return };
+        let url = format!("http://127.0.0.1:{}", proxy.port);
+        for name in ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"] {
+            env.insert(name.to_owned(), url.clone());
+            env.insert(name.to_ascii_lowercase(), url.clone());
+        }
+        for name in ["NO_PROXY", "no_proxy"] {
+            env.insert(name.to_owned(), "127.0.0.1,localhost,::1".to_owned());
+        }
+        // Without it, Node.js ignores the other variables.
+        env.insert("NODE_USE_ENV_PROXY".to_owned(), "1".to_owned());
+    }
 }
 
 /// Program that runs first in the sandbox and calls [`run_launcher()`].
@@ -140,7 +199,7 @@ pub struct Sandbox {
     pub home: PathBuf,
     /// Further readable paths: the agent's installation, toolchains.
     pub readable: Vec<PathBuf>,
-    /// Further writable paths: the agent's own directories in the user's home, if it is signed in.
+    /// Further writable paths: the credentials of an agent that is signed in.
     pub writable: Vec<PathBuf>,
     /// Read-only paths in the worktree. They must exist.
     pub protected: Vec<PathBuf>,
@@ -148,14 +207,16 @@ pub struct Sandbox {
     pub hidden: Vec<PathBuf>,
     /// Network access.
     pub network: Network,
+    /// Resources that the process can use, with all its descendants.
+    pub limits: ResourceLimits,
 }
 
 impl Sandbox {
     /// Wraps a launch in the sandbox.
     ///
-    /// Replaces program and arguments, and sets `TMPDIR`, `GIT_PAGER`, and `GIT_OPTIONAL_LOCKS` if git
-    /// is read-only. A program that does not exist is left unchanged, so that starting it reports the
-    /// error.
+    /// Replaces program and arguments, and sets `TMPDIR`, `GIT_PAGER`, `GIT_OPTIONAL_LOCKS` if git is
+    /// read-only, and the variables of the proxy if there is one. A program that does not exist is
+    /// left unchanged, so that starting it reports the error.
     #[must_use]
     pub fn wrap(&self, mut launch: Launch) -> Launch {
         let search = launch.env.get("PATH").map(String::as_str);
@@ -189,6 +250,7 @@ impl Sandbox {
         launch.program = first;
         launch.args = args;
         launch.env.insert("TMPDIR".to_owned(), path_text(&scratch));
+        self.network.set_proxy_variables(&mut launch.env);
         // Some agents run commands in a terminal, where git would start a pager and wait for a key.
         launch.env.entry("GIT_PAGER".to_owned()).or_insert_with(|| "cat".to_owned());
         if self.git.is_none() {
@@ -213,6 +275,29 @@ pub fn best_available() -> Option<SandboxKind> {
     choose(SandboxMode::Auto).ok()
 }
 
+/// Describes how this machine isolates agents if the rules do not select a sandbox.
+pub fn describe(limits: &ResourceLimits) -> Result<String, Error> {
+    let kind = choose(SandboxMode::Auto)?;
+    let network = match kind {
+        SandboxKind::Bubblewrap => "loopback and local networks closed",
+        SandboxKind::Landlock => "TCP limited by port; UDP open",
+        SandboxKind::Seatbelt => "local ports limited",
+        SandboxKind::Off => "network not limited",
+    };
+    let filter = match bubblewrap::probe() {
+        Ok(bubblewrap) if kind == SandboxKind::Bubblewrap && bubblewrap.has_filter() => {
+            "system calls filtered (seccomp)"
+        }
+        _ => "system calls not filtered",
+    };
+    let enforced_by = if has_cgroups() { "cgroup" } else { "rlimits and monitoring" };
+    let ResourceLimits { memory_mb, processes, cpu_seconds, .. } = limits;
+    Ok(format!(
+        "{kind}; {network}; {filter}; limits ({enforced_by}): {memory_mb} MB of memory, \
+         {processes} processes, {cpu_seconds} s of CPU time"
+    ))
+}
+
 /// Selects the sandbox for a setting in the rules.
 pub fn choose(sandbox: SandboxMode) -> Result<SandboxKind, Error> {
     let bubblewrap = || bubblewrap::probe().map(|_| SandboxKind::Bubblewrap);
@@ -223,8 +308,7 @@ pub fn choose(sandbox: SandboxMode) -> Result<SandboxKind, Error> {
         SandboxMode::Auto if cfg!(target_os = "macos") => {
             seatbelt().map_err(|reason| Error::NoSandbox { reason })
         }
-        // Landlock does not stop a hostile agent, so it must be chosen explicitly.
-        SandboxMode::Auto => bubblewrap().map_err(|reason| Error::NoSandbox { reason }),
+        SandboxMode::Auto => choose_automatically(bubblewrap()),
         SandboxMode::Bubblewrap => bubblewrap().map_err(not_here(SandboxKind::Bubblewrap)),
         SandboxMode::Landlock => landlock().map_err(not_here(SandboxKind::Landlock)),
         SandboxMode::Seatbelt => seatbelt().map_err(not_here(SandboxKind::Seatbelt)),
@@ -232,7 +316,48 @@ pub fn choose(sandbox: SandboxMode) -> Result<SandboxKind, Error> {
     }
 }
 
+/// Selects the only sandbox that stops a hostile agent. Landlock does not, so it must be chosen
+/// explicitly.
+fn choose_automatically(bubblewrap: Result<SandboxKind, String>) -> Result<SandboxKind, Error> {
+    bubblewrap.map_err(|reason| Error::NoSandbox { reason })
+}
+
 fn probe_landlock() -> Result<(), String> {
     static PROBE: OnceLock<Result<(), String>> = OnceLock::new();
     PROBE.get_or_init(landlock::probe).clone()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn landlock_is_never_chosen_automatically() {
+        let error = choose_automatically(Err("`bwrap` is not installed".to_owned()))
+            .expect_err("no sandbox")
+            .to_string();
+        for part in ["`bwrap` is not installed", "install bubblewrap", "weakest_sandbox: landlock"]
+        {
+            assert!(error.contains(part), "{part} is not in: {error}");
+        }
+        assert!(!matches!(choose(SandboxMode::Auto), Ok(SandboxKind::Landlock)));
+    }
+
+    #[test]
+    fn own_ports_take_precedence_over_services_of_the_operator() {
+        let forward = |port, name: &str| Forward { port, socket: PathBuf::from(name) };
+        let network = Network::Egress {
+            gateway: Some(forward(4_000, "gateway")),
+            proxy: forward(4_001, "proxy"),
+            services: vec![forward(4_000, "service"), forward(5_432, "database")],
+        };
+        let ports: Vec<_> =
+            network.forwards().into_iter().map(|it| (it.port, path_text(&it.socket))).collect();
+        let expected = [(4_000, "gateway"), (4_001, "proxy"), (5_432, "database")];
+        assert_eq!(ports, expected.map(|(port, name)| (port, name.to_owned())));
+        let mut env = BTreeMap::from([("HTTPS_PROXY".to_owned(), "http://elsewhere".to_owned())]);
+        network.set_proxy_variables(&mut env);
+        assert_eq!(env["HTTPS_PROXY"], "http://127.0.0.1:4001");
+        assert_eq!(env["https_proxy"], env["HTTPS_PROXY"]);
+    }
 }

@@ -169,7 +169,8 @@ impl SetupCommand {
             now,
         };
         let launch = self.sandbox.wrap(launch);
-        let captured = match run_captured(&launch, records, self.time_limit, cancel).await {
+        let launch = (&launch, Some(self.sandbox.limits));
+        let captured = match run_captured(launch, records, self.time_limit, cancel).await {
             Ok(captured) => captured,
             Err(error @ process::Error::Start { .. }) => {
                 let (cause, output) = (error.to_string(), String::new());
@@ -182,7 +183,7 @@ impl SetupCommand {
         created.extend(place.untracked(false).await?);
         created.extend(place.untracked(true).await?.difference(&ignored).cloned());
         place.restore_changed().await?;
-        let Some(CapturedRun { status, output }) = captured else {
+        let Some(CapturedRun { status, output, exceeded }) = captured else {
             SetupRecord { state: String::new(), created }.write(place.git_dir).await?;
             return Err(Error::Cancelled);
         };
@@ -192,10 +193,11 @@ impl SetupCommand {
         if succeeded {
             return Ok(SetupOutcome::Done);
         }
-        let cause = match status.map(|status| status.code()) {
-            None => format!("it took longer than {} seconds", self.time_limit.as_secs()),
-            Some(Some(code)) => format!("exit code {code}"),
-            Some(None) => "killed by a signal".to_owned(),
+        let cause = match (exceeded, status.map(|status| status.code())) {
+            (Some(exceeded), _) => exceeded.to_string(),
+            (None, None) => format!("it took longer than {} seconds", self.time_limit.as_secs()),
+            (None, Some(Some(code))) => format!("exit code {code}"),
+            (None, Some(None)) => "killed by a signal".to_owned(),
         };
         let exit_code = status.and_then(|status| status.code());
         Ok(SetupOutcome::Failed(SetupFailure { cause, exit_code, output }))

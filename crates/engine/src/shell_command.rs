@@ -8,7 +8,7 @@ use tamma_core::task_loop::Timestamp;
 use tokio_util::sync::CancellationToken;
 
 use crate::captured::{CapturedRun, run_captured};
-use crate::process::{self, Launch, ProcessRecords, RunId};
+use crate::process::{self, ExceededLimit, Launch, ProcessRecords, RunId};
 use crate::sandbox::Sandbox;
 use crate::worktree::Worktree;
 
@@ -34,6 +34,8 @@ pub struct ShellOutput {
     pub timed_out: bool,
     /// End of its standard output, followed by the end of its standard error.
     pub output: String,
+    /// Resource limit that it exceeded, if it was stopped for that.
+    pub exceeded: Option<ExceededLimit>,
 }
 
 impl ShellCommand {
@@ -54,11 +56,13 @@ impl ShellCommand {
             now,
         };
         let launch = self.sandbox.wrap(launch);
-        let captured = run_captured(&launch, records, self.time_limit, cancel).await?;
-        Ok(captured.map(|CapturedRun { status, output }| ShellOutput {
+        let launch = (&launch, Some(self.sandbox.limits));
+        let captured = run_captured(launch, records, self.time_limit, cancel).await?;
+        Ok(captured.map(|CapturedRun { status, output, exceeded }| ShellOutput {
             code: status.and_then(|status| status.code()),
             timed_out: status.is_none(),
             output,
+            exceeded,
         }))
     }
 }

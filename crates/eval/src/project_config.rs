@@ -137,6 +137,7 @@ fn real_tiers(agent: &str, model: Option<&str>, arm: Arm) -> [Value; 3] {
 mod tests {
     use std::collections::BTreeMap;
 
+    use tamma_core::operator::OperatorConfig;
     use tamma_core::rules;
 
     use super::*;
@@ -149,7 +150,9 @@ mod tests {
         let paths = (Path::new("/opt/tamma"), Path::new("/data/script.json"));
         let text = project_config(task, arm, choice, paths, budget, Some(12)).to_string();
         let file = rules::ConfigFile { name: "tamma.yaml", text: &text };
-        match rules::load(Some(file), &BTreeMap::new()) {
+        let readable = vec!["/".to_owned()];
+        let operator = OperatorConfig { readable, ..OperatorConfig::default() };
+        match rules::load(Some(file), &BTreeMap::new(), &operator) {
             Ok(loaded) => loaded.rules,
             Err(problems) => panic!("{problems}\n{text}"),
         }

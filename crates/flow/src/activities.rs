@@ -12,6 +12,7 @@ use tamma_core::run_result::RunResult;
 use tamma_core::task::Task;
 use tamma_core::task_loop::{Job, JobKind, Outcome, StepRecord};
 use temporalio_common::ActivityDefinition;
+use temporalio_common::protos::temporal::api::failure::v1::failure::FailureInfo;
 use temporalio_workflow::ActivityExecutionError;
 
 /// Request to run one job of a task.
@@ -150,6 +151,13 @@ impl JobResult {
 /// Type of a failure that a retry cannot fix.
 pub const NON_RETRYABLE: &str = "Final";
 
+/// Type of the failure of a workflow whose history is not the one in the database. The database is
+/// right: the workflow ends, and another one continues from there.
+pub const DIVERGED: &str = "Diverged";
+
+/// Type of the failure of a job that is not tried again, because its workers died.
+pub const LOST_WORKERS: &str = "LostWorkers";
+
 /// Passes the table of job activities to the macro `$with`.
 ///
 /// Each row has the kind of the job, the constant in [`activities::names`](crate::activities::names)
@@ -217,6 +225,29 @@ impl ActivityDefinition for RecordActivity {
     fn name(&self) -> &str {
         names::RECORD
     }
+}
+
+/// Returns `true` if the worker found another history in the database.
+pub(crate) fn is_divergence(error: &ActivityExecutionError) -> bool {
+    has_type(error, DIVERGED)
+}
+
+/// Returns `true` if too many workers died while they ran the activity.
+pub(crate) fn has_lost_workers(error: &ActivityExecutionError) -> bool {
+    has_type(error, LOST_WORKERS)
+}
+
+fn has_type(error: &ActivityExecutionError, name: &str) -> bool {
+    let mut next = error.failure();
+    while let Some(failure) = next {
+        if let Some(FailureInfo::ApplicationFailureInfo(info)) = &failure.failure_info
+            && info.r#type == name
+        {
+            return true;
+        }
+        next = failure.cause.as_deref();
+    }
+    false
 }
 
 /// Returns the worker's own error message, without Temporal's wrapping, cut to the length of a

@@ -12,9 +12,9 @@ use std::time::Duration;
 
 use futures_util::future::{Fuse, FutureExt as _, LocalBoxFuture};
 use serde::{Deserialize, Serialize};
-use tamma_core::actor::Actor;
+use tamma_core::actor::{Actor, Authentication};
 use tamma_core::approval::Pin;
-use tamma_core::ids::{Name, PlanHash, PolicyVersion, Reference};
+use tamma_core::ids::{Name, PlanHash, PolicyVersion, Reference, TaskId};
 use tamma_core::rules::Rules;
 use tamma_core::task::Task;
 use tamma_core::task_loop::{
@@ -22,14 +22,18 @@ use tamma_core::task_loop::{
     TaskLoop, TaskReceived, Timestamp, begin, step,
 };
 use tamma_core::version::FormatVersion;
+use temporalio_common::error::ApplicationFailure;
 use temporalio_macros::{workflow, workflow_methods};
 use temporalio_workflow::{
-    ContinueAsNewOptions, LocalActivityOptions, RetryPolicy, TimerOptions, TimerResult,
-    WaitConditionOptions, WorkflowCancellationToken, WorkflowContext, WorkflowContextView,
-    WorkflowResult, select,
+    ContinueAsNewOptions, LocalActivityOptions, RetryPolicy, SyncWorkflowContext, TimerOptions,
+    TimerResult, WaitConditionOptions, WorkflowCancellationToken, WorkflowContext,
+    WorkflowContextView, WorkflowResult, WorkflowTermination, select,
 };
 
-use crate::activities::{JobRequest, PendingSteps, RecordActivity, TaskSubmission};
+use self::jobs::JobWait;
+use crate::activities::{
+    DIVERGED, JobRequest, PendingSteps, RecordActivity, TaskSubmission, is_divergence, root_message,
+};
 use crate::search_attributes;
 
 /// Input of a task's workflow.
@@ -88,6 +92,18 @@ pub struct CarriedState {
     pending_commands: Vec<Command>,
 }
 
+impl CarriedState {
+    /// Returns the state of a workflow that continues from a recorded step, and saves it first.
+    pub fn from_step(record: StepRecord) -> Self {
+        Self {
+            task_loop: record.next.clone(),
+            step: record.step,
+            pending_commands: record.commands.clone(),
+            unsaved_steps: vec![record],
+        }
+    }
+}
+
 /// Action that a person requests.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ActionRequest {
@@ -95,6 +111,9 @@ pub struct ActionRequest {
     pub at: Timestamp,
     /// Authenticated name of the person.
     pub by: Name,
+    /// Authentication of the person.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub auth: Option<Authentication>,
     /// Requested action.
     pub action: Action,
 }
@@ -133,6 +152,9 @@ pub struct RulesChanged {
     pub at: Timestamp,
     /// Authenticated name of the person who applied the rules.
     pub by: Name,
+    /// Authentication of the person.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub auth: Option<Authentication>,
     /// Rules without secrets. The caller has stored them.
     pub rules: Rules,
 }
@@ -156,11 +178,12 @@ pub type ActionResponse = Result<TaskStatus, String>;
 
 impl From<ActionRequest> for TaskEvent {
     fn from(request: ActionRequest) -> Self {
-        let ActionRequest { at, by, action } = request;
+        let ActionRequest { at, by, auth, action } = request;
         Self {
             format: FormatVersion,
             at,
             by: Actor::Person(by),
+            auth,
             kind: EventKind::ActionRequested(action),
         }
     }
@@ -173,6 +196,7 @@ impl From<RunStarted> for TaskEvent {
             format: FormatVersion,
             at,
             by: Actor::Tamma,
+            auth: None,
             kind: EventKind::RunStarted { job_number, agent },
         }
     }
@@ -182,7 +206,7 @@ impl From<QuestionOpened> for TaskEvent {
     fn from(opened: QuestionOpened) -> Self {
         let QuestionOpened { at, job_number, question, default_answer } = opened;
         let kind = EventKind::QuestionOpened { job_number, question, default_answer };
-        Self { format: FormatVersion, at, by: Actor::Tamma, kind }
+        Self { format: FormatVersion, at, by: Actor::Tamma, auth: None, kind }
     }
 }
 
@@ -208,11 +232,15 @@ pub struct TaskWorkflow {
     /// New rules that have not been applied yet, by message number.
     new_rules: BTreeMap<u64, Rules>,
     /// Person who changed the rules before they were pinned. A job may still pin the old ones.
-    rules_changed_by: Option<Name>,
+    rules_changed_by: Option<(Name, Option<Authentication>)>,
     /// Commands that have not been carried out yet.
     pending_commands: Vec<Command>,
     /// State machine as last published to Temporal's search attributes.
     published: Option<TaskLoop>,
+    /// Set once a worker found another history of the task in the database.
+    divergence: Option<String>,
+    /// Wait of a job that a worker cannot run yet.
+    job_wait: JobWait,
 }
 
 /// Future in progress.
@@ -244,12 +272,7 @@ impl TaskWorkflow {
             WorkflowOrigin::Continued(carried) => (*carried, None),
             WorkflowOrigin::New { received, task } => {
                 let first = StepRecord::new(0, received.at, begin(&received, &rules));
-                let carried = CarriedState {
-                    task_loop: first.next.clone(),
-                    step: 0,
-                    pending_commands: first.commands.clone(),
-                    unsaved_steps: vec![first],
-                };
+                let carried = CarriedState::from_step(first);
                 (carried, Some(Box::new(TaskSubmission { task: *task, rules: rules.clone() })))
             }
         };
@@ -271,6 +294,8 @@ impl TaskWorkflow {
             rules_changed_by: None,
             pending_commands,
             published,
+            divergence: None,
+            job_wait: JobWait::default(),
         }
     }
 
@@ -293,31 +318,45 @@ impl TaskWorkflow {
             if ctx.state_mut(|it| it.update_pin(at)) {
                 run_commands(ctx, &mut in_flight).await;
             }
+            if let Some(divergence) = ctx.state(|it| it.divergence.clone()) {
+                return Err(give_up(ctx, requester.take(), divergence).await);
+            }
             if let Some(number) = requester.take() {
                 ctx.state_mut(|it| it.respond(number, Ok(it.status())));
             }
             if ctx.state(|it| it.task_loop.state.is_terminal()) {
                 publish_search_attributes(ctx);
                 finish_task(ctx, &mut in_flight).await;
+                if let Some(divergence) = ctx.state(|it| it.divergence.clone()) {
+                    return Err(give_up(ctx, None, divergence).await);
+                }
                 let _ = wait_for_responses(ctx).await;
                 return Ok(ctx.state(Self::status));
             }
-            if !in_flight.is_inline {
+            if ctx.state(|it| it.job_wait.deferred.is_some() && it.inbox.is_empty()) {
+                continue_as_new(ctx).await?;
+            }
+            if !in_flight.is_inline || ctx.state(|it| it.job_wait.is_active) {
                 publish_search_attributes(ctx);
                 set_timer(ctx, &mut in_flight);
             }
             let event = select! {
                 event = &mut in_flight.job => event,
                 () = wait_for_message(ctx).fuse() => {
+                    ctx.state_mut(|it| it.job_wait.has_started = false);
                     let (number, event) = ctx.state_mut(|it| it.inbox.pop_front()).unzip();
                     requester = number;
                     match event { Some(event) => event, None => continue }
                 }
                 () = &mut in_flight.timer => {
                     in_flight.timer_at = None;
-                    TaskEvent { format: FormatVersion, at: now(ctx), by: Actor::Tamma, kind: EventKind::Tick }
+                    let (at, by, kind) = (now(ctx), Actor::Tamma, EventKind::Tick);
+                    TaskEvent { format: FormatVersion, at, by, auth: None, kind }
                 }
             };
+            if ctx.state(|it| it.divergence.is_some()) {
+                continue;
+            }
             let applied = ctx.state_mut(|it| {
                 match requester.and_then(|number| it.new_rules.remove(&number)) {
                     Some(rules) => it.apply_rules(&event, rules),
@@ -335,12 +374,7 @@ impl TaskWorkflow {
                 if let Some(number) = requester.take() {
                     ctx.state_mut(|it| it.respond(number, Ok(it.status())));
                 }
-                let _ = wait_for_responses(ctx).await;
-                if ctx.state(|it| it.inbox.is_empty()) {
-                    publish_search_attributes(ctx);
-                    let next = ctx.state_mut(Self::next_input);
-                    ctx.continue_as_new(next, ContinueAsNewOptions::default())?;
-                }
+                continue_as_new(ctx).await?;
             }
         }
     }
@@ -349,6 +383,12 @@ impl TaskWorkflow {
     #[query(name = "standing_now")]
     pub fn current_status(&self, _ctx: &WorkflowContextView) -> TaskStatus {
         self.status()
+    }
+
+    /// Requests a waiting job again, because a task that this one depends on is completed.
+    #[signal(name = "dependency_completed")]
+    pub fn wake(&mut self, _ctx: &mut SyncWorkflowContext<Self>, _completed: TaskId) {
+        self.job_wait.is_woken = true;
     }
 
     #[update_validator(ask)]
@@ -424,7 +464,7 @@ impl TaskWorkflow {
         let Some(event) = ctx.state(|it| it.rules_event(&changed)) else {
             return Ok(ctx.state_mut(|it| {
                 it.set_rules(changed.rules);
-                it.rules_changed_by = Some(changed.by);
+                it.rules_changed_by = Some((changed.by, changed.auth));
                 it.status()
             }));
         };
@@ -441,6 +481,7 @@ impl TaskWorkflow {
             format: FormatVersion,
             at: changed.at,
             by: Actor::Person(changed.by.clone()),
+            auth: changed.auth,
             kind: EventKind::PinChanged(pin),
         })
     }
@@ -467,9 +508,9 @@ impl TaskWorkflow {
     /// it was replaced.
     fn update_pin(&mut self, at: Timestamp) -> bool {
         let Some(pin) = self.task_loop.pin else { return false };
-        let Some(by) = self.rules_changed_by.take() else { return false };
+        let Some((by, auth)) = self.rules_changed_by.take() else { return false };
         let kind = EventKind::PinChanged(Pin { policy: self.policy, ..pin });
-        let event = TaskEvent { format: FormatVersion, at, by: Actor::Person(by), kind };
+        let event = TaskEvent { format: FormatVersion, at, by: Actor::Person(by), auth, kind };
         // A pin of the new rules is refused, because nothing would change.
         self.apply_event(&event).is_ok()
     }
@@ -532,6 +573,7 @@ impl TaskWorkflow {
 
     /// Builds the input for continue-as-new.
     fn next_input(&mut self) -> WorkflowInput {
+        self.pending_commands.extend(self.job_wait.take_deferred());
         let carried = CarriedState {
             task_loop: self.task_loop.clone(),
             step: self.step,
@@ -548,6 +590,17 @@ impl InFlight {
         use futures_util::future::FusedFuture as _;
         self.job.is_terminated()
     }
+}
+
+/// Continues as new, unless another request arrives meanwhile.
+async fn continue_as_new(ctx: &mut WorkflowContext<TaskWorkflow>) -> WorkflowResult<()> {
+    let _ = wait_for_responses(ctx).await;
+    if ctx.state(|it| it.inbox.is_empty()) {
+        publish_search_attributes(ctx);
+        let next = ctx.state_mut(TaskWorkflow::next_input);
+        ctx.continue_as_new(next, ContinueAsNewOptions::default())?;
+    }
+    Ok(())
 }
 
 /// Carries out pending commands, and ensures that every step is saved.
@@ -614,10 +667,35 @@ async fn save_steps(ctx: &WorkflowContext<TaskWorkflow>) {
         .retry_policy(retry_policy())
         .cancellation_token(WorkflowCancellationToken::new())
         .build();
-    if ctx.execute_local_activity(RecordActivity, pending, options).await.is_ok() {
-        ctx.state_mut(|it| it.mark_saved(last));
+    match ctx.execute_local_activity(RecordActivity, pending, options).await {
+        Ok(()) => ctx.state_mut(|it| it.mark_saved(last)),
+        Err(error) if is_divergence(&error) => {
+            ctx.state_mut(|it| it.divergence = Some(root_message(&error)));
+        }
+        // After any other failure they stay pending and travel with the next request.
+        Err(_) => {}
     }
-    // After a failure they stay pending and travel with the next request.
+}
+
+/// Refuses all requests, and returns the failure of a workflow that cannot continue.
+async fn give_up(
+    ctx: &WorkflowContext<TaskWorkflow>,
+    requester: Option<u64>,
+    divergence: String,
+) -> WorkflowTermination {
+    let refusal = || Err("the task is being restarted; try again in a minute".to_owned());
+    ctx.state_mut(|it| {
+        let inbox = std::mem::take(&mut it.inbox);
+        for number in requester.into_iter().chain(inbox.into_iter().map(|(number, _)| number)) {
+            it.respond(number, refusal());
+        }
+    });
+    let _ = wait_for_responses(ctx).await;
+    ApplicationFailure::builder(divergence)
+        .type_name(DIVERGED.to_owned())
+        .non_retryable(true)
+        .build()
+        .into()
 }
 
 /// Returns the retry policy for activities that must succeed eventually.
@@ -687,8 +765,10 @@ async fn enqueue_and_wait(ctx: &WorkflowContext<TaskWorkflow>, event: TaskEvent)
     ctx.state_mut(|it| it.responses.remove(&number)).unwrap_or_else(no_response)
 }
 
+/// Waits for a message, or until the current job has to wait.
 async fn wait_for_message(ctx: &WorkflowContext<TaskWorkflow>) {
-    let _ = ctx.wait_condition_with_options(|it| !it.inbox.is_empty(), uncancellable_wait()).await;
+    let has_news = |it: &TaskWorkflow| !it.inbox.is_empty() || it.job_wait.has_started;
+    let _ = ctx.wait_condition_with_options(has_news, uncancellable_wait()).await;
 }
 
 /// Waits until all requests have a response.

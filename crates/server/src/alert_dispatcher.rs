@@ -16,11 +16,11 @@ use chrono::TimeDelta;
 use futures_util::StreamExt as _;
 use futures_util::stream;
 use tamma_connect::message::{self, AlertMessage, MessageItem, MessageSender, Receiver};
+use tamma_core::access::Permission;
 use tamma_core::alert::{self, AlertSchedule};
 use tamma_core::ids::ProjectId;
-use tamma_core::rules::Permission;
 use tamma_core::task_loop::AlertSeverity;
-use tamma_store::{ClaimedDelivery, DeliveryEnd, NewDelivery, OutboxMessage};
+use tamma_store::{ClaimedDelivery, DeliveryEnd, NewDelivery, OutboxMessage, RegisteredProject};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -77,7 +77,7 @@ impl AlertDispatcher {
         terminal: Option<TerminalSender>,
         base_url: String,
     ) -> Result<Self, message::Error> {
-        let sender = MessageSender::new(&app.environment)?;
+        let sender = MessageSender::new(&app.environment, &app.operator)?;
         Ok(Self { app, sender, terminal, base_url })
     }
 
@@ -336,11 +336,10 @@ impl AlertDispatcher {
     /// Sends a test message to every channel of a project and returns the results.
     pub(crate) async fn send_test_alerts(
         &self,
-        project: Option<&str>,
+        project: &RegisteredProject,
         by: &Principal,
     ) -> Result<Vec<AlertTestResult>, Error> {
-        let project = self.app.resolve_project(project).await?;
-        self.app.authorize(by, Permission::Work, project.id).await?;
+        by.authorize(Permission::Work, project.id)?;
         let rules = self.app.alert_rules(&project.repository).await?;
         let message = |id| AlertMessage {
             id,

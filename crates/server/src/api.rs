@@ -1,7 +1,9 @@
 //! JSON API: maps HTTP requests to use cases and their results to JSON.
 
+mod access;
 mod actions;
 mod alerts;
+mod audit;
 mod chat;
 mod extract;
 mod history;
@@ -14,8 +16,9 @@ mod runs;
 mod tasks;
 
 use axum::Router;
-use axum::extract::DefaultBodyLimit;
+use axum::extract::{DefaultBodyLimit, FromRequestParts};
 use axum::http::StatusCode;
+use axum::http::request::Parts;
 use axum::routing::{any, get};
 use axum::{Json, middleware};
 use tokio_util::sync::CancellationToken;
@@ -28,19 +31,39 @@ use crate::app::App;
 use crate::auth::{self, Authenticator};
 use crate::mcp;
 use crate::problem::Problem;
+use crate::route_access::{self, CallerRights};
 
 /// Maximum size of a request body, in bytes.
 const MAX_BODY_BYTES: usize = 256 * 1024;
 
 const BASE_PATH: &str = "/api/v1";
 
-/// State shared by the handlers.
+/// State of the router. It gives handlers an [`ApiState`], and nothing else.
+#[derive(Clone)]
+pub(crate) struct ApiServices {
+    unlimited: ApiState,
+}
+
+/// State that a handler gets: its use cases read nothing that the caller cannot read.
 #[derive(Clone)]
 pub(crate) struct ApiState {
     app: App,
     alert_dispatcher: AlertDispatcher,
     /// Cancelled at shutdown, to end open streams.
     stop: CancellationToken,
+}
+
+impl FromRequestParts<ApiServices> for ApiState {
+    type Rejection = Problem;
+
+    async fn from_request_parts(
+        parts: &mut Parts,
+        services: &ApiServices,
+    ) -> Result<Self, Problem> {
+        let caller = parts.extensions.get::<CallerRights>().ok_or_else(auth::not_authenticated)?;
+        let all = services.unlimited.clone();
+        Ok(Self { app: all.app.limited_to(&caller.rights.scope()), ..all })
+    }
 }
 
 #[derive(utoipa::OpenApi)]
@@ -60,7 +83,7 @@ pub(crate) struct ApiState {
         (name = "knowledge", description = "Knowledge base."),
         (name = "alerts", description = "Alerts and their deliveries."),
         (name = "chat", description = "Chat."),
-        (name = "people", description = "Personal access tokens."),
+        (name = "people", description = "Personal access tokens and roles."),
         (name = "pipelines", description = "Pipelines of stories."),
         (name = "projects", description = "Registered repositories."),
         (name = "overview", description = "Health and metrics."),
@@ -68,7 +91,7 @@ pub(crate) struct ApiState {
 )]
 struct ApiDocument;
 
-fn routes() -> OpenApiRouter<ApiState> {
+fn routes() -> OpenApiRouter<ApiServices> {
     let api = OpenApiRouter::new()
         .routes(routes!(tasks::list, tasks::add))
         .routes(routes!(tasks::overdue))
@@ -79,9 +102,11 @@ fn routes() -> OpenApiRouter<ApiState> {
         .routes(routes!(tasks::report))
         .routes(routes!(tasks::bundle))
         .routes(routes!(actions::perform))
+        .routes(routes!(actions::restart))
         .routes(routes!(history::list))
         .routes(routes!(history::events))
         .routes(routes!(history::export))
+        .routes(routes!(audit::verify))
         .routes(routes!(runs::list))
         .routes(routes!(runs::lines))
         .routes(routes!(runs::follow))
@@ -97,6 +122,9 @@ fn routes() -> OpenApiRouter<ApiState> {
         .routes(routes!(alerts::test))
         .routes(routes!(people::list, people::add))
         .routes(routes!(people::revoke))
+        .routes(routes!(people::create_sign_in_link))
+        .routes(routes!(access::list, access::change))
+        .routes(routes!(access::import))
         .routes(routes!(pipelines::list, pipelines::start))
         .routes(routes!(pipelines::show))
         .routes(routes!(pipelines::output))
@@ -125,13 +153,17 @@ pub(crate) fn router(
     stop: CancellationToken,
 ) -> Router {
     let (router, _) = routes().split_for_parts();
+    let store = app.store.clone();
     router
-        .with_state(ApiState { app: app.clone(), alert_dispatcher, stop })
+        .with_state(ApiServices {
+            unlimited: ApiState { app: app.clone(), alert_dispatcher, stop },
+        })
         .merge(mcp::router(app))
         .route(&format!("{BASE_PATH}/openapi.json"), get(|| async { Json(openapi()) }))
         .route(&format!("{BASE_PATH}/{{*path}}"), any(not_found))
         .method_not_allowed_fallback(method_not_allowed)
         .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
+        .layer(middleware::from_fn_with_state(store, route_access::check_api_route))
         .layer(middleware::from_fn_with_state(authenticator, auth::require_auth))
 }
 

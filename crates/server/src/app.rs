@@ -3,10 +3,12 @@
 //! Nothing is retried here. Errors worth retrying are [`Error::Unavailable`] and
 //! [`Error::WorkflowTimeout`]; the client has the retry policy.
 
+mod access;
 mod actions;
 mod add_task;
 mod agent_pool;
 mod apply_rules;
+mod audit;
 mod bundle;
 mod change;
 mod chat;
@@ -17,6 +19,7 @@ mod pipelines;
 mod projects;
 mod queries;
 mod rating;
+mod recovery;
 mod report;
 mod rules;
 mod runs;
@@ -25,15 +28,17 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use axum::http::StatusCode;
-use tamma_core::rules::{Permission, PersonRole};
+use tamma_core::access::{AccessRole, Permission, ProjectScope};
+use tamma_core::operator::OperatorConfig;
 use tamma_flow::WorkflowTuning;
 use tamma_store::{KnowledgeCache, ObjectStorage, Store};
 use temporalio_client::Client;
 
 pub(crate) use change::PostedComment;
 pub(crate) use chat::ChatMessage;
-pub(crate) use permissions::{AuthMethod, Principal};
+pub(crate) use permissions::{Principal, forbidden};
 pub(crate) use queries::{Cursor, PageRequest};
+pub(crate) use recovery::{ComparedSteps, Comparison};
 pub(crate) use runs::parse_run_number;
 
 use crate::live::LiveUpdates;
@@ -44,19 +49,30 @@ use crate::server::RepositoryInspector;
 const TEMPORAL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Dependencies of the use cases. Cheap to clone.
+///
+/// Handlers get one whose store is limited to the projects that the caller can read
+/// ([`App::limited_to`]).
 #[derive(Clone)]
 pub(crate) struct App {
     pub(crate) store: Store,
     pub(crate) temporal: Client,
     pub(crate) environment: std::sync::Arc<BTreeMap<String, String>>,
+    pub(crate) operator: std::sync::Arc<OperatorConfig>,
     pub(crate) workflow_tuning: WorkflowTuning,
     pub(crate) objects: ObjectStorage,
     pub(crate) live: LiveUpdates,
     pub(crate) knowledge_cache: KnowledgeCache,
     pub(crate) inspect_repository: Option<RepositoryInspector>,
+    /// URL at which browsers reach the server, without a slash at its end.
+    pub(crate) public_url: Option<String>,
 }
 
 impl App {
+    /// Returns the use cases for a caller who can read these projects.
+    pub(crate) fn limited_to(&self, scope: &ProjectScope) -> Self {
+        Self { store: self.store.limited_to(scope), ..self.clone() }
+    }
+
     /// Returns the values of environment variables whose names mark them as secrets.
     fn secret_values(&self) -> impl Iterator<Item = &str> {
         let secret = |name: &str| {
@@ -98,26 +114,24 @@ pub(crate) enum Error {
         problems: Vec<FileProblem>,
     },
     /// The person lacks a permission.
-    #[error("{by} is a {role} and does not have the {permission} permission.")]
+    #[error("{by} {} and does not have the {permission} permission.", describe_role(.role.as_ref()))]
     Forbidden {
         /// Name of the person.
         by: String,
         /// Permission that the request needs.
         permission: Permission,
-        /// Role of the person in the project.
-        role: PersonRole,
+        /// Role of the person in the project, if any.
+        role: Option<AccessRole>,
+    },
+    /// The client's address has sent too many invalid tokens.
+    #[error("Too many invalid tokens from this address.")]
+    TooManyAttempts {
+        /// Time until the next attempt is accepted.
+        seconds: u64,
     },
     /// The request is reserved for operators.
     #[error("Only an operator of this server can do that.")]
     NotOperator,
-    /// The file with the permissions cannot be loaded.
-    #[error("Request refused: permissions cannot be determined. {reason}")]
-    PermissionsUnknown {
-        /// Cause, as a sentence.
-        reason: String,
-        /// Errors in the file.
-        problems: Vec<FileProblem>,
-    },
     /// The state machine or the server refused the request.
     #[error("{0}")]
     Refused(String),
@@ -175,6 +189,14 @@ fn count_errors(problems: &[FileProblem]) -> String {
     }
 }
 
+fn describe_role(role: Option<&AccessRole>) -> String {
+    match role {
+        Some(role @ (AccessRole::Approver | AccessRole::Operator)) => format!("is an {role}"),
+        Some(role) => format!("is a {role}"),
+        None => "has no role".to_owned(),
+    }
+}
+
 impl Error {
     pub(crate) fn invalid(detail: impl Into<String>, hint: impl Into<String>) -> Self {
         Self::Invalid { detail: detail.into(), hint: hint.into() }
@@ -221,20 +243,19 @@ impl From<Error> for Problem {
             Error::Forbidden { .. } => {
                 let title = "Permission denied";
                 Self::new(StatusCode::FORBIDDEN, "forbidden", title, detail).hint(
-                    "Ask someone with a higher role; `people` in `tamma.yaml` sets the roles.",
+                    "Ask someone with a higher role to do it, or ask an operator for a role \
+                     (`tamma access grant`).",
                 )
+            }
+            Error::TooManyAttempts { seconds } => {
+                let status = StatusCode::TOO_MANY_REQUESTS;
+                Self::new(status, "throttled", "Too many attempts", detail)
+                    .hint(format!("Wait {seconds} s, then try again with a valid token."))
             }
             Error::NotOperator => {
                 let title = "Permission denied";
                 Self::new(StatusCode::FORBIDDEN, "operator", title, detail)
                     .hint("Ask an operator, or set TAMMA_TOKEN to the server's token.")
-            }
-            Error::PermissionsUnknown { problems, .. } => {
-                let title = "The project's configuration has errors";
-                let hint = "Run `tamma config check` in the repository. Until the file is fixed, \
-                            only the operator can pause and cancel tasks.";
-                let problem = Self::new(StatusCode::CONFLICT, "unruled", title, detail).hint(hint);
-                Self { problems, ..problem }
             }
             Error::Refused(_) => {
                 let title = "Request refused";

@@ -16,7 +16,7 @@ pub(crate) fn new_secret() -> String {
 }
 
 /// Generates an access token. Its prefix lets secret scanners recognise it.
-pub(crate) fn new_token() -> String {
+pub fn new_token() -> String {
     format!("tamma_{}", new_secret())
 }
 

@@ -3,9 +3,11 @@
 //! Timestamps are RFC 3339 in UTC. Amounts of money are strings with decimal US dollars. Names of
 //! states, phases and answers are the same as in the history.
 
+mod access;
 mod action;
 mod agent_pool;
 mod alert;
+mod audit;
 mod bundle;
 mod card;
 mod chat;
@@ -16,11 +18,13 @@ mod pipeline;
 mod run;
 mod task;
 
+pub use access::{AccessGrant, AccessImport, AccessList, AccessRecord, ProjectAccess};
 pub use action::{BudgetGrant, LineComment, ReviewedChange, TaskAction, TaskStatus};
 pub use agent_pool::{AgentPool, AgentStatistics, PoolProvider, PoolRun, PoolWorker};
 pub use alert::{
     AlertDeliveries, AlertDelivery, AlertTestRequest, AlertTestResult, AlertTestResults,
 };
+pub use audit::{AuditPage, BrokenHistory, VerifiedHistory};
 pub use bundle::{BundleFile, TaskBundle};
 pub(crate) use card::card_or_unreadable;
 pub use card::{InboxPage, Spend, TaskCard, TaskPage, UnreadableTask, short_id};
@@ -33,7 +37,7 @@ pub use knowledge::{
     KnowledgeList, KnowledgeMatch, KnowledgeTaskStats, NewKnowledgeEntry,
 };
 pub use permission::{AgentPermission, EffectivePermissions, PersonPermissions, RolePermissions};
-pub use person::{IssuedToken, NewPerson, PersonList, PersonRecord, TokenRevocation};
+pub use person::{IssuedToken, NewPerson, PersonList, PersonRecord, SignInLink, TokenRevocation};
 pub use pipeline::{
     EarlierPhase, NewPipelineRun, PhaseOutput, PipelineAction, PipelineActionBody, PipelineList,
     PipelinePhaseView, PipelineView, StoryTaskView,
@@ -122,7 +126,8 @@ pub struct AddedTask {
 /// Entry of a task's history.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RecordedEntry {
-    /// Fields of the entry: `sequence`, `at`, `name`, `from`, `to`, `on`, `actor`, `reason`, `data`.
+    /// Fields of the entry: `sequence`, `at`, `name`, `from`, `to`, `on`, `actor`, `auth` (how the actor
+    /// was authenticated), `reason`, `data`.
     #[serde(flatten)]
     #[schema(value_type = Object)]
     pub entry: history::HistoryEntry,

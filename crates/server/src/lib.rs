@@ -6,16 +6,21 @@ mod app;
 mod auth;
 mod clock;
 pub mod dto;
+mod edge;
 mod live;
 mod mcp;
 mod problem;
+mod reconciler;
+mod route_access;
 mod server;
 mod web;
 
 pub use alert_dispatcher::{TerminalMessage, TerminalSender};
 pub use api::openapi;
+pub use clock::new_token;
 pub use mcp::SCRUM_MASTER_COMMAND;
 pub use problem::{PROBLEM_MEDIA_TYPE as PROBLEM, Problem};
+pub use route_access::access_routes;
 pub use server::{ApiServer, Error, RepositoryContents, RepositoryInspector, ServerConfig};
 
 /// Header with the name of the person that a request acts for.

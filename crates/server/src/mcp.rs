@@ -20,6 +20,8 @@ use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use tamma_core::access::{AccessAction, AccessRights};
+use tamma_core::actor::RequestInterface;
 use tamma_core::ids::TaskId;
 use tamma_core::plan::PlanAdjustment;
 use tamma_core::task_loop::State;
@@ -29,6 +31,7 @@ use crate::app::{App, Error, PageRequest, Principal};
 use crate::auth;
 use crate::dto::{NewKnowledgeEntry, NewPipelineRun, NewTask, TaskAction};
 use crate::problem::Problem;
+use crate::route_access::CallerRights;
 
 /// Path of the MCP endpoint.
 pub(crate) const MCP_PATH: &str = "/mcp";
@@ -266,10 +269,17 @@ struct AnswerPipeline {
     action: String,
 }
 
-/// Tool handlers.
+/// Endpoint, which gives each call a [`ToolCall`] with the rights of its caller.
 #[derive(Clone)]
 struct McpServer {
+    unlimited: App,
+}
+
+/// Call of a tool: its use cases read nothing that the caller cannot read.
+struct ToolCall {
     app: App,
+    rights: AccessRights,
+    by: Option<Principal>,
 }
 
 /// Builds the MCP endpoint. The caller adds authentication.
@@ -278,9 +288,9 @@ pub(crate) fn router(app: App) -> axum::Router {
     let config = StreamableHttpServerConfig::default()
         .with_legacy_session_mode(false)
         .with_json_response(true)
-        // The authenticator has already checked the host.
+        // A page of another origin has no token, and the authenticator requires one.
         .disable_allowed_hosts();
-    let server = McpServer { app };
+    let server = McpServer { unlimited: app };
     let service = StreamableHttpService::new(
         move || Ok(server.clone()),
         Arc::new(NeverSessionManager::default()),
@@ -383,14 +393,32 @@ fn tools() -> Vec<Tool> {
     ]
 }
 
-impl McpServer {
-    async fn dispatch_tool(
-        &self,
-        by: Option<Principal>,
-        name: &str,
-        arguments: Value,
-    ) -> Result<Value, Error> {
-        let by = || by.clone().ok_or_else(missing_person);
+/// Returns the action that a tool is. A tool without one is refused.
+fn tool_action(name: &str) -> Option<AccessAction> {
+    Some(match name {
+        "list_tasks" | "show_task" | "read_events" | "show_agents" | "show_permissions"
+        | "list_pipelines" | "show_pipeline" | "search_knowledge" => AccessAction::ReadProject,
+        "read_plan" | "read_change" | "read_phase_output" => AccessAction::ReadContent,
+        "add_task" | "run_pipeline" => AccessAction::AddTask,
+        // The use case checks what the action or answer needs.
+        "ask_changes" | "adjust_plan" | "rate_task" | "answer_task" | "answer_pipeline" => {
+            AccessAction::ControlTask
+        }
+        "approve_plan" | "reject_plan" => AccessAction::Decide,
+        "apply_rules" => AccessAction::ChangeRules,
+        "propose_knowledge" => AccessAction::ProposeKnowledge,
+        _ => return None,
+    })
+}
+
+impl ToolCall {
+    /// Returns the person that the call acts for.
+    fn by(&self) -> Result<Principal, Error> {
+        self.by.clone().ok_or_else(missing_person)
+    }
+
+    async fn dispatch(&self, name: &str, arguments: Value) -> Result<Value, Error> {
+        let by = || self.by();
         match name {
             "list_tasks" => self.list_tasks(parse(arguments)?).await,
             "show_task" => {
@@ -447,8 +475,8 @@ impl McpServer {
             }
             "show_permissions" => {
                 let ProjectRef { project } = parse(arguments)?;
-                let by = by().ok().map(|by| by.name);
-                to_json(&self.app.effective_permissions(project.as_deref(), by.as_ref()).await?)
+                let permissions = self.app.effective_permissions(project.as_deref(), &self.rights);
+                to_json(&permissions.await?)
             }
             "apply_rules" => {
                 let ProjectRef { project } = parse(arguments)?;
@@ -638,9 +666,20 @@ impl ServerHandler for McpServer {
         request: CallToolRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        let by = context.extensions.get::<Parts>().and_then(|parts| auth::principal(parts).ok());
         let arguments = Value::Object(request.arguments.unwrap_or_default());
-        let result = match self.dispatch_tool(by, &request.name, arguments).await {
+        let called = async {
+            let parts = context.extensions.get::<Parts>();
+            let caller = parts.and_then(|parts| parts.extensions.get::<CallerRights>());
+            let caller = caller.ok_or_else(missing_person)?;
+            let unknown = || Error::NotFound { what: "tool", key: request.name.to_string() };
+            caller.authorize_anywhere(tool_action(&request.name).ok_or_else(unknown)?)?;
+            let app = self.unlimited.limited_to(&caller.rights.scope());
+            let by = parts.and_then(|parts| auth::principal(parts).ok());
+            let by = by.map(|by| by.through(RequestInterface::Mcp));
+            let call = ToolCall { app, rights: caller.rights.clone(), by };
+            call.dispatch(&request.name, arguments).await
+        };
+        let result = match called.await {
             Ok(value) => {
                 let text = serde_json::to_string_pretty(&value).unwrap_or_default();
                 CallToolResult::success(vec![ContentBlock::text(text)])

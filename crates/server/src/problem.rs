@@ -14,6 +14,9 @@ pub const PROBLEM_MEDIA_TYPE: &str = "application/problem+json";
 /// Value of `Retry-After` on 503 responses, in seconds.
 const RETRY_AFTER_SECONDS: HeaderValue = HeaderValue::from_static("2");
 
+/// Value of `Retry-After` on 429 responses, in seconds.
+const THROTTLED_SECONDS: HeaderValue = HeaderValue::from_static("60");
+
 /// Problem document (RFC 9457).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Problem {
@@ -89,6 +92,9 @@ impl IntoResponse for Problem {
         let mut response = (status, kind, body).into_response();
         if status == StatusCode::SERVICE_UNAVAILABLE {
             response.headers_mut().insert(header::RETRY_AFTER, RETRY_AFTER_SECONDS);
+        }
+        if status == StatusCode::TOO_MANY_REQUESTS {
+            response.headers_mut().insert(header::RETRY_AFTER, THROTTLED_SECONDS);
         }
         if status == StatusCode::UNAUTHORIZED {
             let scheme = HeaderValue::from_static("Bearer");

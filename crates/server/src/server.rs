@@ -3,9 +3,13 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
+use axum::extract::DefaultBodyLimit;
+use axum::middleware;
 use futures_util::future::BoxFuture;
 use tamma_core::ids::Name;
+use tamma_core::operator::OperatorConfig;
 use tamma_flow::WorkflowTuning;
 use tamma_store::{KnowledgeCache, LineChanges, ObjectStorage, Revocations, Store, TaskChanges};
 use temporalio_client::Client;
@@ -15,28 +19,31 @@ use tokio_util::sync::CancellationToken;
 
 use crate::alert_dispatcher::{AlertDispatcher, TerminalSender};
 use crate::app::App;
-use crate::auth::{AccessMode, Authenticator};
+use crate::auth::Authenticator;
 use crate::live::LiveUpdates;
+use crate::reconciler::Reconciler;
 use crate::web::SessionLayer;
-use crate::{api, web};
+use crate::{api, edge, web};
 
 /// Configuration of the server.
 #[derive(Clone)]
 pub struct ServerConfig {
     /// Address to listen on; port 0 selects a free port.
     pub address: SocketAddr,
-    /// Server's token. Required unless the address is a loopback address.
-    pub token: Option<String>,
+    /// Server's token, which every operator sends.
+    pub token: String,
     /// Environment variables, which override the rules of projects.
     pub environment: BTreeMap<String, String>,
+    /// Settings of the operator, which limit the rules of projects.
+    pub operator: OperatorConfig,
     /// Timeouts and retries of new workflows.
     pub workflow_tuning: WorkflowTuning,
+    /// Time between two comparisons of the tasks with their workflows.
+    pub reconcile_interval: Duration,
     /// Storage for large objects, such as transcripts.
     pub objects: ObjectStorage,
     /// External URL of the server, if it differs from the address.
     pub public_url: Option<String>,
-    /// Name that local browsers act under if there is no token.
-    pub local_person: Option<Name>,
     /// Receiver of alerts for the terminal; `None` without a terminal.
     pub terminal: Option<TerminalSender>,
     /// Access to repositories; `None` if this server cannot read them.
@@ -61,12 +68,8 @@ impl ServerConfig {
     /// Checks the token and the address before anything is started.
     pub fn check(&self) -> Result<(), Error> {
         let Self { address, token, .. } = self;
-        match token {
-            None if !address.ip().is_loopback() => return Err(Error::MissingToken(*address)),
-            Some(token) if token.chars().count() < MIN_TOKEN => {
-                return Err(Error::WeakToken(token.chars().count()));
-            }
-            _ => {}
+        if token.chars().count() < MIN_TOKEN {
+            return Err(Error::WeakToken(token.chars().count()));
         }
         let taken = |source| Error::Bind { address: *address, source };
         std::net::TcpListener::bind(address).map(drop).map_err(taken)
@@ -78,7 +81,7 @@ impl std::fmt::Debug for ServerConfig {
         // Token and environment contain secrets.
         f.debug_struct("Config")
             .field("address", &self.address)
-            .field("token", &self.token.as_ref().map(|_| "…"))
+            .field("token", &"…")
             .finish_non_exhaustive()
     }
 }
@@ -87,12 +90,6 @@ impl std::fmt::Debug for ServerConfig {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The address is reachable from other machines, and there is no token.
-    #[error(
-        "cannot listen on {0} without a token: anyone who can reach it could run agents here; set a \
-         token (`--token`, TAMMA_TOKEN), or listen on 127.0.0.1"
-    )]
-    MissingToken(SocketAddr),
     /// The token is too short.
     #[error("the token has {0} characters; use at least {MIN_TOKEN}")]
     WeakToken(usize),
@@ -119,6 +116,9 @@ pub enum Error {
     Io(#[from] std::io::Error),
 }
 
+/// Maximum size of any request body, in bytes. The API accepts less.
+const MAX_BODY_BYTES: usize = 1024 * 1024;
+
 /// Minimum length of a token, in characters.
 const MIN_TOKEN: usize = 16;
 
@@ -129,7 +129,9 @@ pub struct ApiServer {
     authenticator: Authenticator,
     app: App,
     alert_dispatcher: AlertDispatcher,
-    local_person: Option<Name>,
+    reconciler: Reconciler,
+    /// Set if browsers reach the server by HTTPS.
+    secure_cookies: bool,
     changes: (TaskChanges, LineChanges),
     revocations: (Revocations, watch::Sender<()>),
 }
@@ -142,11 +144,12 @@ impl ApiServer {
             address,
             token,
             environment,
+            operator,
             workflow_tuning,
+            reconcile_interval,
             objects,
             inspect_repository,
             public_url,
-            local_person,
             terminal,
         } = config;
         let listener =
@@ -155,22 +158,26 @@ impl ApiServer {
         let changes = (store.task_changes().await?, store.line_changes().await?);
         let environment = Arc::new(environment);
         let (live, knowledge_cache) = (LiveUpdates::new(), KnowledgeCache::new(&store));
+        let public_url = public_url.map(|url| url.trim_end_matches('/').to_owned());
         let app = App {
             store,
             temporal,
             environment,
+            operator: Arc::new(operator),
             workflow_tuning,
             objects,
             live,
             knowledge_cache,
             inspect_repository,
+            public_url: public_url.clone(),
         };
+        let secure_cookies =
+            public_url.as_ref().is_some_and(|url| url.to_lowercase().starts_with("https://"));
         let base_url = public_url.unwrap_or_else(|| format!("http://{address}"));
-        let alert_dispatcher =
-            AlertDispatcher::new(app.clone(), terminal, base_url.trim_end_matches('/').to_owned())?;
+        let alert_dispatcher = AlertDispatcher::new(app.clone(), terminal, base_url)?;
+        let reconciler = Reconciler::new(app.clone(), reconcile_interval);
         let (revocation_sender, revoked) = watch::channel(());
-        let authenticator =
-            Authenticator::new(AccessMode::new(token.as_deref()), app.store.clone(), revoked);
+        let authenticator = Authenticator::new(&token, app.store.clone(), revoked);
         let revocations = (app.store.revocations().await?, revocation_sender);
         Ok(Self {
             listener,
@@ -178,7 +185,8 @@ impl ApiServer {
             authenticator,
             app,
             alert_dispatcher,
-            local_person,
+            reconciler,
+            secure_cookies,
             changes,
             revocations,
         })
@@ -189,11 +197,20 @@ impl ApiServer {
         self.address
     }
 
+    /// Returns the URL of a page that signs an operator in under a name, once and within 10 min.
+    pub async fn sign_in_link(&self, person: &Name) -> Result<String, tamma_store::Error> {
+        let token = self.authenticator.operator_token();
+        let path = web::create_sign_in_link(&self.app.store, person, token).await?;
+        let own_url = || format!("http://{}", self.address);
+        Ok(self.app.public_url.clone().unwrap_or_else(own_url) + &path)
+    }
+
     /// Serves requests until `stop` is cancelled, then completes the open ones.
     pub async fn run(self, stop: CancellationToken) -> Result<(), Error> {
         let live = self.app.live.clone();
         let (changes, lines) = self.changes;
         let alerts = Box::pin(self.alert_dispatcher.clone().run(stop.clone()));
+        let reconciling = Box::pin(self.reconciler.run(stop.clone()));
         let (mut revocations, revocation_sender) = self.revocations;
         let revoked = async {
             loop {
@@ -206,12 +223,15 @@ impl ApiServer {
         let session_layer = SessionLayer {
             app: self.app.clone(),
             authenticator: self.authenticator.clone(),
-            default_person: self.local_person,
+            secure_cookies: self.secure_cookies,
         };
         let pages = web::router(self.app.clone(), session_layer, stop.clone());
         let router = api::router(self.app, self.alert_dispatcher, self.authenticator, stop.clone())
             .merge(pages)
-            .fallback(web::not_found);
+            .fallback(web::not_found)
+            .layer(middleware::from_fn_with_state(edge::REQUEST_TIMEOUT, edge::guard_request))
+            .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
+            .into_make_service_with_connect_info::<SocketAddr>();
         let serving = axum::serve(self.listener, router)
             .with_graceful_shutdown(stop.clone().cancelled_owned());
         let serving = async {
@@ -223,6 +243,6 @@ impl ApiServer {
             stop.cancel();
             served
         };
-        tokio::join!(serving, alerts).0
+        tokio::join!(serving, alerts, reconciling).0
     }
 }

@@ -27,26 +27,64 @@ mod task;
 
 use askama::Template;
 use axum::Router;
+use axum::extract::{FromRequestParts, Request, State};
+use axum::http::request::Parts;
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
-use axum::middleware;
+use axum::middleware::{self, Next};
 use axum::response::{Html, IntoResponse, Redirect, Response};
 use axum::routing::{get, post};
+use tamma_store::Store;
 use tokio_util::sync::CancellationToken;
 
-pub(crate) use session::SessionLayer;
+pub(crate) use session::{SessionLayer, create_sign_in_link};
 
 use crate::app::{App, Error};
 use crate::problem::{FileProblem, Problem};
+use crate::route_access::{self, CallerRights};
 use layout::{Layout, Link};
+use session::Session;
 
-/// State shared by all pages.
+/// State of the router. It gives handlers a [`WebState`], and nothing else.
 #[derive(Clone)]
-pub(crate) struct WebState {
+struct WebServices {
+    unlimited: WebState,
+}
+
+/// State that a page gets: its use cases read nothing that the person cannot read.
+#[derive(Clone)]
+struct WebState {
     app: App,
     /// Board updates, computed once for all browsers.
     board_feed: live::lists::BoardFeed,
     /// Cancelled on shutdown, to end the live streams.
     stop: CancellationToken,
+}
+
+impl FromRequestParts<WebServices> for WebState {
+    type Rejection = PageError;
+
+    async fn from_request_parts(
+        parts: &mut Parts,
+        services: &WebServices,
+    ) -> Result<Self, PageError> {
+        let not_authenticated =
+            || PageError::new(Layout::anonymous(), crate::auth::not_authenticated());
+        let caller = parts.extensions.get::<CallerRights>().ok_or_else(not_authenticated)?;
+        let all = services.unlimited.clone();
+        Ok(Self { app: all.app.limited_to(&caller.rights.scope()), ..all })
+    }
+}
+
+/// Middleware of the pages: refuses requests that the table of routes does not allow.
+async fn check_page_route(State(store): State<Store>, request: Request, next: Next) -> Response {
+    let session = request.extensions().get::<Session>().cloned();
+    match route_access::authorize_route(&store, request).await {
+        Ok(request) => next.run(request).await,
+        Err(problem) => {
+            let layout = session.map_or_else(Layout::anonymous, |it| Layout::for_session(&it));
+            PageError::new(layout, problem).into_response()
+        }
+    }
 }
 
 /// Content security policy: own files only, and forms only to this server.
@@ -56,6 +94,8 @@ const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; script-src 'self'; st
 
 /// Returns the routes of all pages. [`SessionLayer`] authenticates every request.
 pub(crate) fn router(app: App, session_layer: SessionLayer, stop: CancellationToken) -> Router {
+    let store = app.store.clone();
+    let unlimited = WebState { app, board_feed: live::lists::BoardFeed::default(), stop };
     let pages = Router::new()
         .route("/", get(board::page))
         .route("/inbox", get(inbox::page))
@@ -91,7 +131,8 @@ pub(crate) fn router(app: App, session_layer: SessionLayer, stop: CancellationTo
         .route("/preferences", post(session::save_preferences))
         .route("/hello", get(session::sign_in_page).post(session::sign_in))
         .route("/goodbye", post(session::sign_out))
-        .with_state(WebState { app, board_feed: live::lists::BoardFeed::default(), stop })
+        .with_state(WebServices { unlimited })
+        .layer(middleware::from_fn_with_state(store, check_page_route))
         .layer(middleware::from_fn_with_state(session_layer, session::require_session));
     let files = Router::new().route("/assets/{version}/{name}", get(assets::serve_asset));
     pages.merge(files).layer(middleware::map_response(add_security_headers))

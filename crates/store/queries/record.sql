@@ -48,14 +48,19 @@ moved AS (
 ),
 logged AS (
     INSERT INTO entries
-    (task, sequence, project, at, at_nanos, format, name, "from", "to", "on", actor, reason, data)
+    (
+        task, sequence, project, at, at_nanos, format, name, "from", "to", "on", actor, auth, reason,
+        data
+    )
     SELECT
         moved.id, e.sequence, moved.project, e.at, e.at_nanos, e.format, e.name, e."from", e."to",
-        e."on", e.actor, e.reason, e.data
+        e."on", e.actor, e.auth, e.reason, e.data
     FROM moved, jsonb_to_recordset($7) AS e (
         sequence bigint, at timestamptz, at_nanos smallint, format smallint, name text,
-        "from" text, "to" text, "on" text, actor jsonb, reason text, data jsonb
+        "from" text, "to" text, "on" text, actor jsonb, auth jsonb, reason text, data jsonb
     )
+    -- Each entry is chained to the one before it.
+    ORDER BY e.sequence
     RETURNING sequence
 ),
 alerted AS (

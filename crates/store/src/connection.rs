@@ -1,4 +1,4 @@
-//! Database connections, migrations and partitions.
+//! Database connections and partitions.
 //!
 //! A pool waits a limited time for a free connection and replaces broken ones. Callers decide about
 //! retries; the store repeats no statement.
@@ -9,11 +9,9 @@ use std::time::Duration;
 use chrono::{Months, NaiveDate};
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{Connection as _, PgConnection, PgPool};
-use tamma_core::ids::Digest;
 
 use crate::error::Result;
-
-static MIGRATIONS: sqlx::migrate::Migrator = sqlx::migrate!();
+use crate::read_filter::ReadFilter;
 
 /// Default size of each of the two connection pools.
 const CONNECTIONS: u32 = 10;
@@ -29,6 +27,8 @@ pub struct Store {
     pub(crate) steps: PgPool,
     /// Pool for lists. Their filters differ so much that PostgreSQL plans each query anew.
     pub(crate) lists: PgPool,
+    /// Projects that queries can return.
+    pub(crate) filter: ReadFilter,
 }
 
 impl Store {
@@ -58,12 +58,8 @@ impl Store {
         Ok(Self {
             lists: pool.clone().connect_lazy_with(lists),
             steps: pool.connect_with(options).await?,
+            filter: ReadFilter::all(),
         })
-    }
-
-    /// Runs database migrations. Several processes can call this at once.
-    pub async fn migrate(&self) -> Result<()> {
-        Ok(MIGRATIONS.run(&self.steps).await?)
     }
 
     /// Creates the history partitions for the month of `today` and `months` months after it.
@@ -88,12 +84,6 @@ impl Store {
         self.steps.close().await;
         self.lists.close().await;
     }
-}
-
-/// Returns the digest of all migrations, which identifies the schema.
-pub fn schema_digest() -> Digest {
-    let sums: Vec<u8> = MIGRATIONS.iter().flat_map(|each| each.checksum.iter().copied()).collect();
-    Digest::of(&sums)
 }
 
 /// Creates a database on the server at `url`, as a copy of `template` if given.

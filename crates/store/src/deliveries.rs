@@ -385,10 +385,13 @@ impl Store {
                 deliveries.id, alerts.task, kind, cause, reminder, receiver, digest, due_at, attempts,
                 outcome, ended_at, error
              FROM deliveries JOIN alerts ON alerts.id = deliveries.alert
-             WHERE $1::uuid IS NULL OR alerts.task = $1
+             WHERE ($1::uuid IS NULL OR alerts.task = $1)
+                AND ($3::bool OR alerts.project = ANY($4::uuid []))
              ORDER BY deliveries.created_at DESC, deliveries.id LIMIT $2",
             task.map(|task| task.0),
             to_i64(limit.into()),
+            self.reads_all(),
+            self.readable_projects(),
         )
         .fetch_all(&self.lists)
         .await?;

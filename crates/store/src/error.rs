@@ -27,6 +27,35 @@ pub enum Error {
     /// Database unreachable or overloaded. A retry may succeed.
     #[error("the database is unavailable")]
     Unavailable(#[source] BoxedError),
+    /// Migrations of this program are missing in the database.
+    #[error(
+        "the database schema is older than this version of Tamma ({missing} migrations are missing); \
+         run `tamma migrate` with this version, then start again"
+    )]
+    SchemaBehind {
+        /// Number of missing migrations.
+        missing: usize,
+    },
+    /// The schema needs a newer program.
+    #[error(
+        "the database needs a newer version of Tamma: it requires schema {oldest}, and this version \
+         knows {known}; upgrade this program, or restore the backup from before the migration"
+    )]
+    SchemaTooNew {
+        /// Oldest version of the schema that a program must know.
+        oldest: i64,
+        /// Newest version that this program knows.
+        known: i64,
+    },
+    /// An applied migration differs from the one of this program.
+    #[error(
+        "migration {version} of the database differs from the one of this version of Tamma; use the \
+         version that migrated the database, or another database"
+    )]
+    SchemaChanged {
+        /// Version of the migration.
+        version: i64,
+    },
     /// Stored data cannot be decoded.
     #[error("cannot read the stored {} of `{}`", .0.what, .0.key)]
     Corrupt(#[source] CorruptData),
@@ -68,6 +97,14 @@ pub enum Conflict {
         /// First offered step.
         offered: u64,
     },
+    /// Same steps are stored with different content: another workflow of the task wrote them.
+    #[error("step {step} of task {task} is already stored with different content")]
+    OtherHistory {
+        /// Task that the step belongs to.
+        task: TaskId,
+        /// Last offered step.
+        step: u64,
+    },
     /// Same step is stored with a different number of history entries.
     #[error(
         "step {step} of task {task} is already stored with {stored} history entries instead of {offered}"
@@ -102,6 +139,22 @@ pub enum Conflict {
     /// Unique or foreign key constraint was violated.
     #[error("constraint `{0}` is violated")]
     Constraint(String),
+}
+
+impl Conflict {
+    /// Returns `true` if the stored history of a task is not the one that the writer continues.
+    pub fn is_divergence(&self) -> bool {
+        match self {
+            Self::MissingSteps { .. } | Self::OtherHistory { .. } | Self::DifferentStep { .. } => {
+                true
+            }
+            Self::StaleStep { .. }
+            | Self::OutOfOrder(_)
+            | Self::DifferentPlan { .. }
+            | Self::KnowledgeChanged { .. }
+            | Self::Constraint(_) => false,
+        }
+    }
 }
 
 /// Stored value that cannot be decoded.

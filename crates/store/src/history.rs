@@ -1,12 +1,11 @@
-//! History: entries of a task, export of everything, and the metrics computed from it.
+//! History: entries of a task, and export of everything.
 
 use chrono::TimeDelta;
-use futures_util::{Stream, StreamExt as _, TryStreamExt as _};
+use futures_util::{Stream, StreamExt as _};
 use serde_json::{Value, json};
 use sqlx::types::Uuid;
 use tamma_core::history::HistoryEntry;
-use tamma_core::ids::{ProjectId, TaskId};
-use tamma_core::metrics::{Metrics, TimedEntry, compute};
+use tamma_core::ids::TaskId;
 use tamma_core::task_loop::{State, Timestamp};
 
 use crate::connection::Store;
@@ -35,8 +34,10 @@ struct Row {
     to: String,
     on: Option<String>,
     actor: Value,
+    auth: Option<Value>,
     reason: Option<String>,
     data: Option<Value>,
+    hash: Option<String>,
 }
 
 /// Selects history rows that match an SQL condition.
@@ -46,7 +47,7 @@ macro_rules! rows {
             Row,
             "SELECT
                 task, sequence, at, at_nanos, recorded_at, format, name, \"from\", \"to\", \"on\",
-                actor, reason, data
+                actor, auth, reason, data, encode(hash, 'hex') AS hash
              FROM entries WHERE " + $rest
             $(, $argument)*
         )
@@ -78,10 +79,13 @@ impl Store {
         let rows = rows!(
             // No entry is older than its task, so older partitions can be skipped.
             "task = $1 AND sequence > $2 AND at >= (SELECT created_at FROM tasks WHERE id = $1)
+             AND ($4::bool OR project = ANY($5::uuid []))
              ORDER BY sequence LIMIT $3",
             task.0,
             to_i64(after),
             i64::from(limit),
+            self.reads_all(),
+            self.readable_projects(),
         )
         .fetch_all(&self.steps)
         .await?;
@@ -92,39 +96,19 @@ impl Store {
     ///
     /// Entries unknown to this version are exported as stored.
     pub fn export(&self, task: Option<TaskId>) -> impl Stream<Item = Result<String>> + use<'_> {
-        rows!("($1::uuid IS NULL OR task = $1) ORDER BY task, sequence", task.map(|task| task.0))
-            .fetch(&self.lists)
-            .map(|row| row.map(|row| entry_json(row).to_string()).map_err(Error::from))
-    }
-
-    /// Computes the metrics of one project or of all projects from the entries between two times.
-    pub async fn metrics(
-        &self,
-        project: Option<ProjectId>,
-        since: Timestamp,
-        before: Option<Timestamp>,
-    ) -> Result<Metrics> {
-        let lines: Vec<RecordedEntry> = rows!(
-            "($1::uuid IS NULL OR project = $1) AND at >= $2
-             AND ($3::timestamptz IS NULL OR at < $3) ORDER BY task, sequence",
-            project.map(|project| project.0),
-            since,
-            before,
+        rows!(
+            "($1::uuid IS NULL OR task = $1) AND ($2::bool OR project = ANY($3::uuid []))
+             ORDER BY task, sequence",
+            task.map(|task| task.0),
+            self.reads_all(),
+            self.readable_projects(),
         )
         .fetch(&self.lists)
-        .map_err(Error::from)
-        // One unreadable entry must not hide the metrics of all others.
-        .try_filter_map(|row| async { Ok(recorded_entry(row).ok()) })
-        .try_collect()
-        .await?;
-        let logged = lines
-            .iter()
-            .map(|line| TimedEntry { entry: &line.entry, recorded_at: line.recorded_at });
-        Ok(compute(logged))
+        .map(|row| row.map(|row| entry_json(row).to_string()).map_err(Error::from))
     }
 }
 
-/// Returns an entry in its serialised form, with the time of the write.
+/// Returns an entry in its serialised form, with the time of the write and its hash.
 fn entry_json(row: Row) -> Value {
     let at = row.at + TimeDelta::nanoseconds(row.at_nanos.into());
     let mut entry = json!({
@@ -140,8 +124,10 @@ fn entry_json(row: Row) -> Value {
     });
     let optional = [
         ("on", row.on.map(Value::String)),
+        ("auth", row.auth),
         ("reason", row.reason.map(Value::String)),
         ("data", row.data),
+        ("hash", row.hash.map(Value::String)),
     ];
     for (name, value) in optional {
         if let Some(value) = value {

@@ -216,7 +216,9 @@ impl Store {
         )
         .fetch_optional(&self.lists)
         .await?;
-        stored_entry(row.ok_or_else(|| Error::NotFound { what: "entry", key: id.to_string() })?)
+        let missing = || Error::NotFound { what: "entry", key: id.to_string() };
+        let stored = stored_entry(row.ok_or_else(missing)?)?;
+        if self.can_read_entry(stored.entry.scope) { Ok(stored) } else { Err(missing()) }
     }
 
     /// Returns several entries by their IDs. Unknown IDs are skipped.
@@ -229,7 +231,9 @@ impl Store {
         )
         .fetch_all(&self.lists)
         .await?;
-        rows.into_iter().map(stored_entry).collect()
+        let entries = rows.into_iter().map(stored_entry);
+        let readable = |stored: &StoredEntry| self.can_read_entry(stored.entry.scope);
+        entries.filter(|stored| stored.as_ref().map_or(true, readable)).collect()
     }
 
     /// Returns a few IDs that start or end with `digits`, or whose last eight digits start with
@@ -239,11 +243,15 @@ impl Store {
     pub async fn find_knowledge_ids(&self, digits: &str) -> Result<Vec<KnowledgeId>> {
         let ids = sqlx::query_scalar!(
             "SELECT id FROM knowledge
-             WHERE starts_with(replace(id::text, '-', ''), $1)
+             WHERE (starts_with(replace(id::text, '-', ''), $1)
                 OR right(replace(id::text, '-', ''), length($1)) = $1
-                OR starts_with(right(id::text, 8), $1)
+                OR starts_with(right(id::text, 8), $1))
+                AND ($2::bool OR project = ANY($3::uuid [])
+                    OR (project IS NULL AND cardinality($3::uuid []) > 0))
              ORDER BY id LIMIT 9",
-            digits
+            digits,
+            self.reads_all(),
+            self.readable_projects(),
         )
         .fetch_all(&self.lists)
         .await?;
@@ -258,10 +266,14 @@ impl Store {
              WHERE ($1::uuid IS NULL OR project = $1 OR project IS NULL)
                 AND ($2::text IS NULL OR kind = $2)
                 AND ($3::text IS NULL OR status = $3)
+                AND ($4::bool OR project = ANY($5::uuid [])
+                    OR (project IS NULL AND cardinality($5::uuid []) > 0))
              ORDER BY created_at, id",
             filter.project.map(|project| project.0),
             filter.kind.as_ref().map(word),
             filter.status.as_ref().map(word),
+            self.reads_all(),
+            self.readable_projects(),
         )
         .fetch_all(&self.lists)
         .await?;
@@ -369,9 +381,12 @@ impl Store {
                 WHERE entry = $1 ORDER BY task, at DESC
              ) AS newest
              JOIN tasks ON tasks.id = newest.task
+             WHERE $3::bool OR tasks.project = ANY($4::uuid [])
              ORDER BY newest.at DESC LIMIT $2",
             entry.0,
             i64::from(limit),
+            self.reads_all(),
+            self.readable_projects(),
         )
         .fetch_all(&self.lists)
         .await?;

@@ -126,8 +126,12 @@ impl Store {
             r#"SELECT
                 entry, task, bool_or(shown) AS "told!", bool_or(role = 'blocker') AS "stopped!",
                 max(at) AS "at!"
-             FROM knowledge_matches WHERE entry = ANY($1) GROUP BY entry, task"#,
-            ids
+             FROM knowledge_matches
+             WHERE entry = ANY($1) AND ($2::bool OR project = ANY($3::uuid []))
+             GROUP BY entry, task"#,
+            ids,
+            self.reads_all(),
+            self.readable_projects(),
         )
         .fetch_all(&self.lists)
         .await?;
@@ -153,7 +157,9 @@ impl Store {
                 (SELECT outcome FROM iterations
                  WHERE task = tasks.id AND outcome IN ('gates_failed', 'review_failed', 'passed')
                  ORDER BY number LIMIT 1) AS first
-             FROM tasks WHERE NOT live"#,
+             FROM tasks WHERE NOT live AND ($1::bool OR project = ANY($2::uuid []))"#,
+            self.reads_all(),
+            self.readable_projects(),
         )
         .fetch_all(&self.lists)
         .await?;

@@ -12,7 +12,7 @@ use crate::encoding::{read_word, word};
 use crate::error::Result;
 use crate::steps::to_i64;
 
-/// Resource that limits concurrent runs.
+/// Resource that limits concurrent runs, or that one process has at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Display)]
 #[strum(serialize_all = "snake_case")]
 pub enum LeaseResource {
@@ -20,6 +20,8 @@ pub enum LeaseResource {
     Project,
     /// Model provider, identified by its name.
     Provider,
+    /// Comparison of tasks with their workflows, done by one server at a time.
+    Reconciler,
 }
 
 impl Store {

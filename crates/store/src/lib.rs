@@ -1,6 +1,9 @@
 #![doc = include_str!("../README.md")]
 
+mod access;
 mod alerts;
+mod audit;
+mod backoff;
 mod changes;
 mod checks;
 mod connection;
@@ -11,6 +14,7 @@ mod embeddings;
 mod encoding;
 mod error;
 mod history;
+mod inline_jobs;
 mod iterations;
 mod job_results;
 mod knowledge;
@@ -20,13 +24,19 @@ mod leases;
 mod lessons;
 mod lines;
 mod listener;
+mod metrics;
 mod model_calls;
 mod objects;
 mod people;
 mod pipelines;
 mod plans;
 mod projects;
+mod read_filter;
+mod reconciliation;
+mod reservations;
+mod retention;
 mod runs;
+mod schema;
 mod sessions;
 mod statistics;
 mod steps;
@@ -36,12 +46,13 @@ mod texts;
 mod usage;
 mod workers;
 
+pub use access::{AccessChange, AccessSource, ProjectRoles};
 pub use alerts::SentAlert;
+pub use audit::{BrokenEntry, ChainFault, HistoryAudit};
+pub use backoff::Backoff;
 pub use changes::{TaskChange, TaskChanges};
 pub use checks::CommitCheck;
-pub use connection::{
-    Store, create_database, drop_database, list_databases, rename_database, schema_digest,
-};
+pub use connection::{Store, create_database, drop_database, list_databases, rename_database};
 pub use conversations::ConversationRecord;
 pub use decisions::{PlanDecision, PlanVerdict};
 pub use deliveries::{
@@ -68,7 +79,11 @@ pub use objects::{ObjectStorage, transcript_key};
 pub use people::{PersonToken, Revocations};
 pub use pipelines::{PipelineFilter, PipelineWrite, StoredPhase, StoryPipeline};
 pub use projects::RegisteredProject;
+pub use reconciliation::{OpenTask, ReconcileMarks};
+pub use reservations::{ReservationRequest, ReservedBudgets};
+pub use retention::{RemovedRows, RetentionCutoffs};
 pub use runs::{EndedRun, InvalidRunNumber, NewRun, RunEnd, RunNumber, RunRecord, RunUpdate};
+pub use schema::{SchemaStatus, schema_digest};
 pub use sessions::SessionRecord;
 pub use statistics::{ActiveRun, AgentUsage, DailySpend, SpendItem};
 pub use steps::WriteOutcome;

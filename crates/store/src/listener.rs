@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use sqlx::postgres::{PgListener, PgPool};
 
+use crate::backoff::Backoff;
 use crate::error::{Error, Result};
 
 const FIRST_WAIT: Duration = Duration::from_millis(50);
@@ -15,7 +16,7 @@ pub(crate) struct Listener {
     pool: PgPool,
     channel: &'static str,
     connection: Option<PgListener>,
-    wait: Duration,
+    backoff: Backoff,
 }
 
 /// Result of waiting for a notification.
@@ -30,7 +31,8 @@ pub(crate) enum Notification {
 impl Listener {
     /// Subscribes to a channel. Every notification sent from now on is received.
     pub(crate) async fn open(pool: &PgPool, channel: &'static str) -> Result<Self> {
-        let mut listener = Self { pool: pool.clone(), channel, connection: None, wait: FIRST_WAIT };
+        let backoff = Backoff::new(FIRST_WAIT, LONGEST_WAIT);
+        let mut listener = Self { pool: pool.clone(), channel, connection: None, backoff };
         listener.try_next().await?;
         Ok(listener)
     }
@@ -55,8 +57,7 @@ impl Listener {
             return Err(error);
         }
         self.connection = None;
-        tokio::time::sleep(self.wait).await;
-        self.wait = (self.wait * 2).min(LONGEST_WAIT);
+        tokio::time::sleep(self.backoff.next_delay()).await;
         Ok(())
     }
 
@@ -68,7 +69,7 @@ impl Listener {
             return Ok(Some(Notification::Reconnected));
         };
         if let Some(notification) = listener.try_recv().await? {
-            self.wait = FIRST_WAIT;
+            self.backoff.reset();
             return Ok(Some(Notification::Payload(notification.payload().to_owned())));
         }
         // Notifications sent to the lost connection are lost with it.

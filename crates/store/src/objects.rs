@@ -12,6 +12,7 @@ use object_store::buffered::BufWriter;
 use object_store::local::LocalFileSystem;
 use object_store::{ObjectStore, ObjectStoreExt as _, path};
 use tamma_core::ids::TaskId;
+use tamma_core::task_loop::Timestamp;
 use tokio::io::AsyncWriteExt as _;
 
 use crate::error::{Error, Result};
@@ -23,9 +24,12 @@ pub struct ObjectStorage {
     location: String,
 }
 
+/// Folder of the transcripts.
+const TRANSCRIPTS: &str = "transcripts";
+
 /// Returns the object key of a run's transcript.
 pub fn transcript_key(task: TaskId, run: RunNumber) -> String {
-    format!("transcripts/{task}/{}-{}.jsonl", run.job_number, run.attempt)
+    format!("{TRANSCRIPTS}/{task}/{}-{}.jsonl", run.job_number, run.attempt)
 }
 
 impl ObjectStorage {
@@ -74,6 +78,25 @@ impl ObjectStorage {
         let size = got.meta.size;
         let pieces = got.into_stream().map(|piece| Ok(Vec::from(piece.map_err(io::Error::from)?)));
         Ok((size, pieces))
+    }
+
+    /// Deletes transcripts that were written before a time, and returns their number.
+    pub async fn delete_transcripts(&self, before: Timestamp) -> Result<u64> {
+        let folder = self.folder()?;
+        if !tokio::fs::try_exists(&folder).await.map_err(|error| self.storage_error(error))? {
+            return Ok(0);
+        }
+        let store = open(&folder).map_err(|error| self.storage_error(error))?;
+        let mut objects = store.list(Some(&path::Path::from(TRANSCRIPTS)));
+        let mut deleted = 0;
+        while let Some(object) = objects.next().await {
+            let object = object.map_err(|error| self.storage_error(error))?;
+            if object.last_modified < before {
+                store.delete(&object.location).await.map_err(|error| self.storage_error(error))?;
+                deleted += 1;
+            }
+        }
+        Ok(deleted)
     }
 
     fn folder(&self) -> Result<PathBuf> {

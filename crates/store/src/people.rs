@@ -9,7 +9,8 @@ use crate::encoding::read_word;
 use crate::error::Result;
 use crate::listener::Listener;
 
-const CHANNEL: &str = "tamma_people";
+/// Channel of changes that can end a person's rights.
+pub(crate) const CHANNEL: &str = "tamma_people";
 
 /// Current or former token of a person.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,7 +25,7 @@ pub struct PersonToken {
     pub revoked: Option<(Name, Timestamp)>,
 }
 
-/// Stream of token revocations; see [`Store::revocations`].
+/// Stream of revoked tokens and changed roles; see [`Store::revocations`].
 #[derive(Debug)]
 pub struct Revocations(Listener);
 
@@ -93,14 +94,15 @@ impl Store {
         Ok(people)
     }
 
-    /// Subscribes to token revocations.
+    /// Subscribes to revoked tokens and changed roles.
     pub async fn revocations(&self) -> Result<Revocations> {
         Ok(Revocations(Listener::open(&self.lists, CHANNEL).await?))
     }
 }
 
 impl Revocations {
-    /// Waits until a token may have been revoked: one was, or notifications were lost for a while.
+    /// Waits until somebody may have lost a right: a token was revoked, a role was changed, or
+    /// notifications were lost for a while.
     pub async fn next(&mut self) -> Result<()> {
         self.0.next().await.map(drop)
     }

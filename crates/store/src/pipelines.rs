@@ -239,12 +239,14 @@ impl Store {
             feature_dir,
             story_id
         );
-        row.fetch_optional(&self.steps).await?.map(read_row).transpose()
+        let row = row.fetch_optional(&self.steps).await?;
+        row.filter(|row| self.can_read(ProjectId(row.project))).map(read_row).transpose()
     }
 
     /// Returns a pipeline.
     pub async fn pipeline(&self, id: PipelineId) -> Result<StoryPipeline> {
         let row = rows!("id = $1", id.0).fetch_optional(&self.steps).await?;
+        let row = row.filter(|row| self.can_read(ProjectId(row.project)));
         read_row(row.ok_or_else(|| not_found(id.to_string()))?)
     }
 
@@ -252,9 +254,12 @@ impl Store {
     /// first.
     pub async fn match_pipelines(&self, text: &str) -> Result<Vec<StoryPipeline>> {
         let rows = rows!(
-            "story_id = $1 OR (length($1) >= 4 AND id::text LIKE '%' || $1)
+            "(story_id = $1 OR (length($1) >= 4 AND id::text LIKE '%' || $1))
+             AND ($2::bool OR project = ANY($3::uuid []))
              ORDER BY updated_at DESC LIMIT 10",
-            text
+            text,
+            self.reads_all(),
+            self.readable_projects(),
         );
         rows.fetch_all(&self.lists).await?.into_iter().map(read_row).collect()
     }
@@ -268,11 +273,14 @@ impl Store {
         let rows = rows!(
             "($1::uuid IS NULL OR project = $1) AND (NOT $2::bool OR live)
              AND (NOT $3::bool OR needs_person)
+             AND ($5::bool OR project = ANY($6::uuid []))
              ORDER BY updated_at DESC, id LIMIT $4",
             filter.project.map(|project| project.0),
             filter.live,
             filter.needs_person,
             i64::from(limit),
+            self.reads_all(),
+            self.readable_projects(),
         );
         rows.fetch_all(&self.lists).await?.into_iter().map(read_row).collect()
     }

@@ -31,14 +31,15 @@ impl Store {
         Ok(())
     }
 
-    /// Returns all projects by name.
+    /// Returns all readable projects by name.
     pub async fn projects(&self) -> Result<Vec<RegisteredProject>> {
         let rows = sqlx::query!("SELECT id, name, repository FROM projects ORDER BY name")
             .fetch_all(&self.steps)
             .await?;
         let project =
             |id, name, repository| RegisteredProject { id: ProjectId(id), name, repository };
-        Ok(rows.into_iter().map(|row| project(row.id, row.name, row.repository)).collect())
+        let all = rows.into_iter().map(|row| project(row.id, row.name, row.repository));
+        Ok(all.filter(|project| self.can_read(project.id)).collect())
     }
 
     /// Returns a project by its ID.
@@ -46,6 +47,7 @@ impl Store {
         let row = sqlx::query!("SELECT name, repository FROM projects WHERE id = $1", id.0)
             .fetch_optional(&self.steps)
             .await?
+            .filter(|_| self.can_read(id))
             .ok_or_else(|| Error::NotFound { what: "project", key: id.to_string() })?;
         Ok(RegisteredProject { id, name: row.name, repository: row.repository })
     }
@@ -61,6 +63,7 @@ impl Store {
         )
         .fetch_optional(&self.steps)
         .await?;
+        let row = row.filter(|row| self.can_read(ProjectId(row.id)));
         Ok(row.map(|row| RegisteredProject {
             id: ProjectId(row.id),
             name: row.name,

@@ -24,7 +24,7 @@ impl Store {
         &self,
         hash: Digest,
         person: &Name,
-        token: Option<Digest>,
+        token: Digest,
         until: Timestamp,
     ) -> Result<()> {
         sqlx::query!(
@@ -32,7 +32,7 @@ impl Store {
              INSERT INTO sessions (hash, person, token, expires_at) VALUES ($1, $2, $3, $4)",
             hash.to_string(),
             person.to_string(),
-            token.map(|token| token.to_string()),
+            token.to_string(),
             until,
         )
         .execute(&self.steps)
@@ -47,7 +47,7 @@ impl Store {
     pub async fn session(
         &self,
         hash: Digest,
-        servers_own: Option<Digest>,
+        servers_own: Digest,
         now: Timestamp,
     ) -> Result<Option<SessionRecord>> {
         let row = sqlx::query!(
@@ -55,10 +55,10 @@ impl Store {
                FROM sessions AS session
                LEFT JOIN people ON people.hash = session.token AND people.revoked_at IS NULL
                WHERE session.hash = $1 AND session.expires_at > $2
-                 AND (people.hash IS NOT NULL OR session.token IS NOT DISTINCT FROM $3)"#,
+                 AND (people.hash IS NOT NULL OR session.token = $3)"#,
             hash.to_string(),
             now,
-            servers_own.map(|token| token.to_string()),
+            servers_own.to_string(),
         )
         .fetch_optional(&self.steps)
         .await?;
@@ -69,11 +69,11 @@ impl Store {
         }))
     }
 
-    /// Closes a session.
-    pub async fn close_session(&self, hash: Digest) -> Result<()> {
-        sqlx::query!("DELETE FROM sessions WHERE hash = $1", hash.to_string())
+    /// Closes a session. Returns `false` if there was none.
+    pub async fn close_session(&self, hash: Digest) -> Result<bool> {
+        let closed = sqlx::query!("DELETE FROM sessions WHERE hash = $1", hash.to_string())
             .execute(&self.steps)
             .await?;
-        Ok(())
+        Ok(closed.rows_affected() > 0)
     }
 }

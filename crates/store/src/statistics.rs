@@ -87,9 +87,12 @@ impl Store {
                 coalesce(sum(cost_usd), 0)::text AS \"usd!\",
                 count(*) FILTER (WHERE cost_usd IS NULL) AS \"unknown!\"
              FROM usage WHERE ($1::uuid IS NULL OR project = $1) AND at >= $2
+                AND ($3::bool OR project = ANY($4::uuid []))
              GROUP BY 1 ORDER BY 1",
             project.map(|project| project.0),
             since,
+            self.reads_all(),
+            self.readable_projects(),
         )
         .fetch_all(&self.lists)
         .await?;
@@ -110,9 +113,12 @@ impl Store {
         let rows = sqlx::query!(
             "SELECT job, coalesce(sum(cost_usd), 0)::text AS \"usd!\"
              FROM usage WHERE ($1::uuid IS NULL OR project = $1) AND at >= $2
-             GROUP BY job ORDER BY sum(cost_usd) DESC NULLS LAST",
+                AND ($3::bool OR project = ANY($4::uuid []))
+             GROUP BY job ORDER BY sum(cost_usd) DESC NULLS LAST, job",
             project.map(|project| project.0),
             since,
+            self.reads_all(),
+            self.readable_projects(),
         )
         .fetch_all(&self.lists)
         .await?;
@@ -136,6 +142,7 @@ impl Store {
              FROM (
                 SELECT task, sum(cost_usd) AS usd
                 FROM usage WHERE ($1::uuid IS NULL OR project = $1) AND at >= $2
+                    AND ($4::bool OR project = ANY($5::uuid []))
                 GROUP BY task
              ) AS spent
              JOIN tasks ON tasks.id = spent.task
@@ -143,6 +150,8 @@ impl Store {
             project.map(|project| project.0),
             since,
             i64::from(limit),
+            self.reads_all(),
+            self.readable_projects(),
         )
         .fetch_all(&self.lists)
         .await?;
@@ -164,7 +173,10 @@ impl Store {
              LEFT JOIN tasks ON tasks.id = runs.task AND tasks.live
              LEFT JOIN pipelines ON pipelines.id = runs.task AND pipelines.live
              WHERE runs.ended_at IS NULL AND (tasks.id IS NOT NULL OR pipelines.id IS NOT NULL)
-             ORDER BY runs.started_at LIMIT 500"
+                AND ($1::bool OR runs.project = ANY($2::uuid []))
+             ORDER BY runs.started_at LIMIT 500",
+            self.reads_all(),
+            self.readable_projects(),
         )
         .fetch_all(&self.lists)
         .await?;
@@ -196,9 +208,11 @@ impl Store {
                 first.task = runs.task AND first.number = 1 AND first.outcome IS NOT NULL
                 AND runs.mode = 'implement'
                 AND runs.started_at BETWEEN first.started_at AND first.judged_at
-             WHERE runs.started_at >= $1
+             WHERE runs.started_at >= $1 AND ($2::bool OR runs.project = ANY($3::uuid []))
              GROUP BY runs.agent, runs.model, runs.tier ORDER BY 1, 3, 2",
             since,
+            self.reads_all(),
+            self.readable_projects(),
         )
         .fetch_all(&self.lists)
         .await?;

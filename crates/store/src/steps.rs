@@ -10,14 +10,14 @@
 mod rows;
 
 use sqlx::types::Uuid;
-use tamma_core::ids::TaskId;
+use tamma_core::ids::{ProjectId, TaskId};
 use tamma_core::rules::Rules;
 use tamma_core::task::Task;
-use tamma_core::task_loop::{Step, StepRecord};
+use tamma_core::task_loop::{Step, StepRecord, TaskLoop};
 
 use self::rows::{Projection, StepRows};
 use crate::connection::Store;
-use crate::encoding::json;
+use crate::encoding::{json, read};
 use crate::error::{Conflict, Error, Result};
 
 /// Outcome of an idempotent write.
@@ -70,11 +70,14 @@ impl Store {
             }
             // Another writer was faster, or steps are missing.
             let (stored, entries) = self.task_position(task).await?;
+            let first = steps.first().unwrap_or(last);
+            let (oldest, offered) = (first.step, last.step);
+            if stored >= oldest && !self.has_steps(task, steps, stored, entries).await? {
+                return Err(Conflict::OtherHistory { task, step: offered }.into());
+            }
             if stored == last.step && entries == last.next.entry_count {
                 return Ok(WriteOutcome::AlreadyPresent);
             }
-            let first = steps.first().unwrap_or(last);
-            let (oldest, offered) = (first.step, last.step);
             if stored > offered {
                 return Err(Conflict::StaleStep { task, stored, offered }.into());
             }
@@ -89,6 +92,44 @@ impl Store {
                 return Err(Conflict::DifferentStep { task, step, stored, offered }.into());
             }
         }
+    }
+
+    /// Returns `true` if the stored steps among these have the same content. Times do not count,
+    /// because a step that is applied again after a crash has a later one.
+    async fn has_steps(
+        &self,
+        task: TaskId,
+        steps: &[StepRecord],
+        stored: u64,
+        entry_count: u64,
+    ) -> Result<bool> {
+        let offered = steps.iter().flat_map(|step| &step.entries);
+        let offered: Vec<_> = offered.filter(|entry| entry.sequence <= entry_count).collect();
+        let same = sqlx::query_scalar!(
+            r#"SELECT count(*) AS "count!" FROM entries
+             INNER JOIN jsonb_to_recordset($2) AS e (sequence bigint, name text, "from" text, "to" text)
+                ON e.sequence = entries.sequence
+             WHERE entries.task = $1 AND entries.name = e.name
+                AND entries."from" = e."from" AND entries."to" = e."to""#,
+            task.0,
+            json(&offered),
+        )
+        .fetch_one(&self.steps)
+        .await?;
+        if same.unsigned_abs() != offered.len() as u64 {
+            return Ok(false);
+        }
+        let Some(step) = steps.iter().find(|step| step.step == stored) else { return Ok(true) };
+        let row = sqlx::query!("SELECT memory, revision FROM tasks WHERE id = $1", task.0)
+            .fetch_optional(&self.steps)
+            .await?
+            .ok_or_else(|| task_not_found(task.0))?;
+        // An unreadable one was written by a newer version; its history is the same so far.
+        let machine = |json| read::<TaskLoop>("machine", json);
+        let (Ok(memory), Ok(next)) = (machine(row.memory), machine(json(&step.next))) else {
+            return Ok(true);
+        };
+        Ok(row.revision.unsigned_abs() != stored || memory.is_same_except_times(&next))
     }
 
     /// Writes the steps if the task is exactly one step behind them. Returns `false` if it is not.
@@ -129,10 +170,12 @@ impl Store {
 
     /// Returns the last stored step of a task and the length of its history.
     pub async fn task_position(&self, task: TaskId) -> Result<(u64, u64)> {
-        let row = sqlx::query!("SELECT revision, entries FROM tasks WHERE id = $1", task.0)
-            .fetch_optional(&self.steps)
-            .await?
-            .ok_or_else(|| task_not_found(task.0))?;
+        let row =
+            sqlx::query!("SELECT project, revision, entries FROM tasks WHERE id = $1", task.0)
+                .fetch_optional(&self.steps)
+                .await?
+                .filter(|row| self.can_read(ProjectId(row.project)))
+                .ok_or_else(|| task_not_found(task.0))?;
         Ok((row.revision.unsigned_abs(), row.entries.unsigned_abs()))
     }
 }

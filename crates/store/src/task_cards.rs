@@ -186,9 +186,9 @@ macro_rules! rows {
     };
 }
 
-/// Builds a query with the filter condition in its middle, using the parameters $1 to $9.
+/// Builds a query with the filter condition in its middle, using the parameters $1 to $11.
 macro_rules! filtered {
-    ($query:ident, $head:tt, $tail:tt, $filter:expr $(, $argument:expr)* $(,)?) => {
+    ($query:ident, $head:tt, $tail:tt, $store:expr, $filter:expr $(, $argument:expr)* $(,)?) => {
         sqlx::$query!(
             $head + " ($1::uuid IS NULL OR project = $1)
              AND ($2::text IS NULL OR phase = $2)
@@ -198,7 +198,8 @@ macro_rules! filtered {
              AND ($6::text IS NULL OR risk = $6)
              AND ($7::boolean IS NULL OR (asked_at IS NOT NULL) = $7)
              AND ($8::text IS NULL OR $8 = ANY(labels))
-             AND ($9::text IS NULL OR words @@ websearch_to_tsquery('simple', $9)) " + $tail,
+             AND ($9::text IS NULL OR words @@ websearch_to_tsquery('simple', $9))
+             AND ($10::bool OR project = ANY($11::uuid [])) " + $tail,
             $filter.project.map(|project| project.0),
             $filter.phase.as_ref().map(word),
             $filter.paused,
@@ -207,7 +208,9 @@ macro_rules! filtered {
             $filter.risk.as_ref().map(word),
             $filter.waits,
             $filter.label.as_deref().map(without_nul),
-            $filter.text.as_deref().map(without_nul)
+            $filter.text.as_deref().map(without_nul),
+            $store.reads_all(),
+            $store.readable_projects()
             $(, $argument)*
         )
     };
@@ -234,9 +237,10 @@ impl Store {
         let ids = filtered!(
             query_scalar,
             "SELECT id FROM tasks WHERE",
-            "AND (cardinality($10::text[]) = 0 OR state = ANY($10))
-             AND ($11::uuid IS NULL OR id < $11)
-             ORDER BY id DESC LIMIT $12",
+            "AND (cardinality($12::text[]) = 0 OR state = ANY($12))
+             AND ($13::uuid IS NULL OR id < $13)
+             ORDER BY id DESC LIMIT $14",
+            self,
             filter,
             &states,
             after.map(|task| task.0),
@@ -256,14 +260,16 @@ impl Store {
             query,
             "SELECT state, count(*) AS \"count!\" FROM tasks WHERE",
             "GROUP BY state",
+            self,
             filter,
         );
         let states: Vec<String> = State::iter().map(|state| word(&state)).collect();
         let ids = filtered!(
             query_scalar,
-            "SELECT newest.id FROM unnest($10::text[]) AS wanted (wanted_state)
+            "SELECT newest.id FROM unnest($12::text[]) AS wanted (wanted_state)
              CROSS JOIN LATERAL (SELECT id FROM tasks WHERE state = wanted_state AND",
-            "ORDER BY id DESC LIMIT $11) AS newest",
+            "ORDER BY id DESC LIMIT $13) AS newest",
+            self,
             filter,
             &states,
             i64::from(each),
@@ -296,11 +302,14 @@ impl Store {
             "asked_at IS NOT NULL
              AND ($1::uuid IS NULL OR project = $1)
              AND ($2::timestamptz IS NULL OR (asked_at, id) > ($2, $3::uuid))
+             AND ($5::bool OR project = ANY($6::uuid []))
              ORDER BY asked_at, id LIMIT $4",
             project.map(|project| project.0),
             after.map(|position| position.at),
             after.map(|position| position.task.0),
             i64::from(limit),
+            self.reads_all(),
+            self.readable_projects(),
         )
         .fetch_all(&self.lists)
         .await?;
@@ -320,12 +329,15 @@ impl Store {
             "due_at IS NOT NULL AND due_at <= $1
              AND ($2::timestamptz IS NULL OR (due_at, id) > ($2, $3::uuid))
              AND ($5::uuid IS NULL OR project = $5)
+             AND ($6::bool OR project = ANY($7::uuid []))
              ORDER BY due_at, id LIMIT $4",
             now,
             after.map(|position| position.at),
             after.map(|position| position.task.0),
             i64::from(limit),
             project.map(|project| project.0),
+            self.reads_all(),
+            self.readable_projects(),
         )
         .fetch_all(&self.lists)
         .await?;
@@ -341,9 +353,12 @@ impl Store {
     ) -> Result<Vec<ListedTask>> {
         let rows = rows!(
             "live AND failures >= 3 AND ($2::uuid IS NULL OR project = $2)
+             AND ($3::bool OR project = ANY($4::uuid []))
              ORDER BY failures DESC, id DESC LIMIT $1",
             i64::from(limit),
             project.map(|project| project.0),
+            self.reads_all(),
+            self.readable_projects(),
         )
         .fetch_all(&self.lists)
         .await?;
@@ -354,8 +369,12 @@ impl Store {
     pub async fn count_by_state(&self, project: Option<ProjectId>) -> Result<BTreeMap<State, u64>> {
         let rows = sqlx::query!(
             r#"SELECT state, count(*) AS "count!" FROM tasks
-               WHERE $1::uuid IS NULL OR project = $1 GROUP BY state"#,
+               WHERE ($1::uuid IS NULL OR project = $1)
+                  AND ($2::bool OR project = ANY($3::uuid []))
+               GROUP BY state"#,
             project.map(|project| project.0),
+            self.reads_all(),
+            self.readable_projects(),
         )
         .fetch_all(&self.lists)
         .await?;
@@ -370,10 +389,14 @@ impl Store {
         let count = sqlx::query_scalar!(
             r#"SELECT
                 (SELECT count(*) FROM tasks
-                 WHERE asked_at IS NOT NULL AND ($1::uuid IS NULL OR project = $1))
+                 WHERE asked_at IS NOT NULL AND ($1::uuid IS NULL OR project = $1)
+                    AND ($2::bool OR project = ANY($3::uuid [])))
                 + (SELECT count(*) FROM pipelines
-                   WHERE needs_person AND ($1::uuid IS NULL OR project = $1)) AS "count!""#,
+                   WHERE needs_person AND ($1::uuid IS NULL OR project = $1)
+                    AND ($2::bool OR project = ANY($3::uuid []))) AS "count!""#,
             project.map(|project| project.0),
+            self.reads_all(),
+            self.readable_projects(),
         )
         .fetch_one(&self.lists)
         .await?;
@@ -383,8 +406,12 @@ impl Store {
     /// Returns up to two tasks whose ID ends with `digits`, the form in which people see IDs.
     pub async fn tasks_by_suffix(&self, digits: &str) -> Result<Vec<TaskId>> {
         let ids = sqlx::query_scalar!(
-            "SELECT id FROM tasks WHERE right(id::text, 8) = $1 ORDER BY id DESC LIMIT 2",
+            "SELECT id FROM tasks
+             WHERE right(id::text, 8) = $1 AND ($2::bool OR project = ANY($3::uuid []))
+             ORDER BY id DESC LIMIT 2",
             digits,
+            self.reads_all(),
+            self.readable_projects(),
         );
         Ok(ids.fetch_all(&self.lists).await?.into_iter().map(TaskId).collect())
     }
@@ -392,7 +419,7 @@ impl Store {
     /// Returns one task as a list shows it.
     pub async fn listed_task(&self, task: TaskId) -> Result<Option<ListedTask>> {
         let row = rows!("id = $1", task.0).fetch_optional(&self.steps).await?;
-        Ok(row.map(to_listed_task))
+        Ok(row.filter(|row| self.can_read(ProjectId(row.project))).map(to_listed_task))
     }
 }
 

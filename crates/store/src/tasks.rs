@@ -36,6 +36,31 @@ impl Store {
         Ok(TaskDetail { task, card: listed, task_loop: machine, step: row.revision.unsigned_abs() })
     }
 
+    /// Returns `true` if a task or a pipeline has this ID, also in a project that this handle cannot
+    /// read. Runs are stored under either.
+    pub async fn is_task_id_used(&self, task: TaskId) -> Result<bool> {
+        let used = sqlx::query_scalar!(
+            r#"SELECT EXISTS (SELECT FROM tasks WHERE id = $1)
+                OR EXISTS (SELECT FROM pipelines WHERE id = $1) AS "used!""#,
+            task.0
+        );
+        Ok(used.fetch_one(&self.steps).await?)
+    }
+
+    /// Returns the project of a task, or of a pipeline under whose ID runs are stored.
+    pub async fn task_project(&self, id: TaskId) -> Result<ProjectId> {
+        let project = sqlx::query_scalar!(
+            r#"SELECT project AS "project!" FROM tasks WHERE id = $1
+               UNION ALL
+               SELECT project FROM pipelines WHERE id = $1"#,
+            id.0
+        )
+        .fetch_optional(&self.steps)
+        .await?;
+        let project = project.map(ProjectId).filter(|project| self.can_read(*project));
+        project.ok_or_else(|| task_not_found(id.0))
+    }
+
     /// Returns a task as it was submitted.
     pub async fn submitted_task(&self, id: TaskId) -> Result<Task> {
         let row = sqlx::query!(
@@ -47,6 +72,7 @@ impl Store {
         )
         .fetch_optional(&self.steps)
         .await?
+        .filter(|row| self.can_read(ProjectId(row.project)))
         .ok_or_else(|| task_not_found(id.0))?;
         let whose = |damage: CorruptData| damage.with_key(id.to_string());
         Ok(Task {
@@ -64,6 +90,17 @@ impl Store {
             issue_number: row.issue_number.map(i64::unsigned_abs),
             metadata: read("metadata", row.metadata).map_err(whose)?,
         })
+    }
+
+    /// Returns the tasks that depend on a task and have not started.
+    pub async fn waiting_dependants(&self, task: TaskId) -> Result<Vec<TaskId>> {
+        let ids = sqlx::query_scalar!(
+            "SELECT id FROM tasks WHERE state = 'pending' AND live AND $1 = ANY(depends_on)",
+            task.0
+        )
+        .fetch_all(&self.steps)
+        .await?;
+        Ok(ids.into_iter().map(TaskId).collect())
     }
 
     /// Returns how many of these tasks are not completed. An unknown task counts as not completed.

@@ -17,13 +17,16 @@ pub fn parse_text_reference(text: &str) -> Option<Reference> {
 }
 
 impl Store {
-    /// Saves a text and returns a reference to it. Equal texts are stored once.
+    /// Saves a text and returns a reference to it. Equal texts are stored once, and one that is used
+    /// again counts as new for retention.
     pub async fn save_text(&self, text: &str) -> Result<Reference> {
         // PostgreSQL text cannot contain NUL, which agents may print.
         let text = text.replace('\0', "\u{fffd}");
         let hash = Digest::of(text.as_bytes()).to_string();
         sqlx::query!(
-            "INSERT INTO texts (hash, content) VALUES ($1, $2) ON CONFLICT DO NOTHING",
+            "INSERT INTO texts (hash, content) VALUES ($1, $2)
+             ON CONFLICT (hash) DO UPDATE SET created_at = now()
+             WHERE texts.created_at < now() - interval '1 day'",
             hash,
             text
         )

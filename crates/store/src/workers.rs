@@ -21,21 +21,25 @@ pub struct Worker {
     pub started_at: Timestamp,
     /// Time of the last heartbeat.
     pub seen_at: Timestamp,
+    /// Isolation of agents on its machine, in words; `None` from workers that do not report it.
+    pub sandbox: Option<String>,
 }
 
 impl Store {
-    /// Records a heartbeat of a worker.
-    pub async fn record_heartbeat(&self, name: &str, slots: u32) -> Result<()> {
+    /// Records a heartbeat of a worker, with the isolation of agents on its machine in words.
+    pub async fn record_heartbeat(&self, name: &str, slots: u32, sandbox: &str) -> Result<()> {
         // Workers that died without signing off are removed after a day.
         sqlx::query!(
             "WITH gone AS (
                 DELETE FROM workers WHERE seen_at < clock_timestamp() - interval '1 day'
              )
-             INSERT INTO workers (name, slots, started_at, seen_at)
-             VALUES ($1, $2, clock_timestamp(), clock_timestamp())
-             ON CONFLICT (name) DO UPDATE SET slots = excluded.slots, seen_at = excluded.seen_at",
+             INSERT INTO workers (name, slots, sandbox, started_at, seen_at)
+             VALUES ($1, $2, $3, clock_timestamp(), clock_timestamp())
+             ON CONFLICT (name) DO UPDATE SET
+                slots = excluded.slots, sandbox = excluded.sandbox, seen_at = excluded.seen_at",
             name,
             i32::try_from(slots).unwrap_or(i32::MAX),
+            sandbox,
         )
         .execute(&self.lists)
         .await?;
@@ -51,7 +55,7 @@ impl Store {
     /// Returns current and recent workers by name, each with `true` if it is online.
     pub async fn workers(&self) -> Result<Vec<(Worker, bool)>> {
         let rows = sqlx::query!(
-            "SELECT name, slots, started_at, seen_at, clock_timestamp() AS \"now!\"
+            "SELECT name, slots, sandbox, started_at, seen_at, clock_timestamp() AS \"now!\"
              FROM workers ORDER BY name"
         )
         .fetch_all(&self.lists)
@@ -63,6 +67,7 @@ impl Store {
                 slots: read_number("worker", row.slots.into())?,
                 started_at: row.started_at,
                 seen_at: row.seen_at,
+                sandbox: row.sandbox,
             };
             Ok((worker, is_there))
         });

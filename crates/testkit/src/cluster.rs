@@ -15,6 +15,7 @@ use tamma_store::{RegisteredProject, Store};
 use tempfile::TempDir;
 
 use crate::agent::Script;
+use crate::operator::write_operator_file;
 use crate::postgres::{PostgresServer, TestDatabase};
 use crate::programs::find_program;
 use crate::project::{ProjectConfig, ScriptedProject};
@@ -30,6 +31,9 @@ pub const DATABASE: &str = "tamma";
 
 /// Person who runs the commands of [`Cluster::cli`].
 pub const PERSON: &str = "Ann";
+
+/// Token of the server, unless a test chooses another one.
+const OPERATOR_TOKEN: &str = "operator-token-of-the-test-cluster";
 
 /// Maximum number of history entries to read.
 const MAX_ENTRIES: u32 = 10_000;
@@ -60,6 +64,7 @@ pub struct ClusterBuilder {
     temporal: TemporalChoice,
     server: bool,
     token: Option<String>,
+    server_env: Vec<(String, String)>,
     workers: u32,
     worker_args: Vec<String>,
     worker_env: Vec<(String, String)>,
@@ -138,10 +143,18 @@ impl ClusterBuilder {
         Self { server: true, ..self }
     }
 
-    /// Starts `tamma serve`, which requires a token and logs who is let in.
+    /// Starts `tamma serve` with this token. It logs who is let in.
     #[must_use]
     pub fn server_with_token(self, token: &str) -> Self {
-        Self { server: true, token: Some(token.to_owned()), ..self }
+        let logging = self.server_env("TAMMA_LOG", "warn,tamma_server=info");
+        Self { server: true, token: Some(token.to_owned()), ..logging }
+    }
+
+    /// Sets an environment variable of the server.
+    #[must_use]
+    pub fn server_env(mut self, name: &str, value: impl Into<String>) -> Self {
+        self.server_env.push((name.to_owned(), value.into()));
+        self
     }
 
     /// Starts this number of `tamma work` processes.
@@ -164,7 +177,8 @@ impl ClusterBuilder {
         self
     }
 
-    /// Starts another `tamma` program than that of the same build. Its tables must be the same.
+    /// Starts another `tamma` program than that of the same build. It migrates its private database
+    /// itself; if it is older, [`Cluster::store`] may not be able to read it.
     #[must_use]
     pub fn program(self, program: &Path) -> Self {
         Self { program: Some(program.to_owned()), ..self }
@@ -188,7 +202,9 @@ impl ClusterBuilder {
         };
         let (database, temporal) = tokio::try_join!(self.start_database(), temporal)?;
         let store = Store::connect(&database.url(None)).await?;
-        if self.private_database {
+        if self.private_database && self.program.is_some() {
+            migrate_with(&program, &database.url(None)).await?;
+        } else if self.private_database {
             store.migrate().await.context("cannot migrate the database")?;
         }
         let folder = match self.folder {
@@ -197,12 +213,16 @@ impl ClusterBuilder {
         };
         let listen = format!("127.0.0.1:{}", shared_server::free_port()?);
         let url = format!("http://{listen}");
-        let cli = TammaCli { program, url, token: self.token, person: PERSON.to_owned() };
+        let token = self.token.unwrap_or_else(|| OPERATOR_TOKEN.to_owned());
+        let cli = TammaCli { program, url, token, person: PERSON.to_owned() };
         let (server, workers) = (None, Vec::new());
         let mut cluster =
             Cluster { server, workers, store, cli, listen, temporal, database, folder };
         if self.server {
             let mut server = cluster.new_server()?;
+            for (name, value) in &self.server_env {
+                server = server.with_env(name, value);
+            }
             server.start().await?;
             cluster.server = Some(server);
         }
@@ -233,6 +253,18 @@ impl ClusterBuilder {
         }
         Ok(DatabaseBackend::Private { server: Box::new(server), user_per_role: self.user_per_role })
     }
+}
+
+/// Runs the migrations of a program.
+async fn migrate_with(program: &Path, database: &str) -> Result<()> {
+    let output = tokio::process::Command::new(program)
+        .args(["migrate", "--database", database])
+        .kill_on_drop(true)
+        .output()
+        .await?;
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    anyhow::ensure!(output.status.success(), "`tamma migrate` failed: {}", stderr.trim());
+    Ok(())
 }
 
 impl DatabaseBackend {
@@ -328,12 +360,7 @@ impl Cluster {
     pub fn new_server(&self) -> Result<TammaProcess> {
         let process = self.process("serve", "serve", "server")?;
         let process = process.with_args(&["--listen", &self.listen]);
-        Ok(match &self.cli.token {
-            Some(token) => process
-                .with_env("TAMMA_TOKEN", token)
-                .with_env("TAMMA_LOG", "warn,tamma_server=info"),
-            None => process,
-        })
+        Ok(process.with_env("TAMMA_TOKEN", &self.cli.token))
     }
 
     /// Returns a `tamma work` process with its own data folder, called `name`. It is not started.
@@ -342,7 +369,9 @@ impl Cluster {
     }
 
     fn process(&self, verb: &str, name: &str, role: &str) -> Result<TammaProcess> {
-        let data = self.folder().join(name).display().to_string();
+        let data = self.folder().join(name);
+        write_operator_file(&data)?;
+        let data = data.display().to_string();
         let (database, temporal) = (self.database.url(Some(role)), self.temporal_address()?);
         let arguments = [verb, "--data", &data, "--database", &database, "--temporal", &temporal];
         let log = self.folder().join(format!("{name}.log"));

@@ -2,7 +2,9 @@
 
 pub mod agent;
 pub mod cluster;
+pub mod hostile;
 pub mod model;
+pub mod operator;
 pub mod postgres;
 pub mod programs;
 pub mod project;

@@ -9,6 +9,7 @@ use tamma_core::ids::ProjectId;
 use tamma_core::rules::{self, Rules};
 
 use crate::agent::{SCRIPT_VARIABLE, Script};
+use crate::operator::test_operator;
 use crate::repository::Repository;
 
 /// Name of the scripted agent in every configuration.
@@ -114,6 +115,13 @@ impl ProjectConfig {
         self
     }
 
+    /// Lets the agent use a path of the worker's home directory, as a signed-in agent does.
+    #[must_use]
+    pub fn home(mut self, path: &str) -> Self {
+        self.agent_settings = format!("    home: [{path}]\n");
+        self
+    }
+
     /// Adds another scripted agent, which no tier names.
     #[must_use]
     pub fn another_agent(mut self, name: &str) -> Self {
@@ -173,7 +181,7 @@ impl ScriptedProject {
     /// Returns the rules of its tasks, for a worker with this environment.
     pub fn rules(&self, environment: &BTreeMap<String, String>) -> Result<Rules> {
         let file = rules::ConfigFile { name: "tamma.yaml", text: &self.configuration };
-        match rules::load(Some(file), environment) {
+        match rules::load(Some(file), environment, &test_operator()) {
             Ok(loaded) => Ok(loaded.rules.without_secrets()),
             Err(problems) => Err(anyhow!("invalid configuration: {problems}")),
         }
@@ -197,7 +205,7 @@ mod tests {
         for config in [scripted, upstream] {
             let text = config.to_string();
             let file = rules::ConfigFile { name: "tamma.yaml", text: &text };
-            let loaded = rules::load(Some(file), &BTreeMap::new());
+            let loaded = rules::load(Some(file), &BTreeMap::new(), &test_operator());
             assert!(loaded.is_ok(), "{text}");
         }
     }

@@ -38,8 +38,8 @@ pub struct TammaCli {
     pub program: PathBuf,
     /// URL of the server.
     pub url: String,
-    /// Token of the server, if it requires one.
-    pub token: Option<String>,
+    /// Token of an operator, or of a person.
+    pub token: String,
     /// Name of the person.
     pub person: String,
 }
@@ -48,9 +48,7 @@ impl TammaCli {
     /// Returns a `tamma` command.
     pub fn command(&self, arguments: &[impl AsRef<OsStr>]) -> Command {
         let mut command = Command::new(&self.program);
-        if let Some(token) = &self.token {
-            command.env("TAMMA_TOKEN", token);
-        }
+        command.env("TAMMA_TOKEN", &self.token);
         command.args(arguments).args(["--server", &self.url]);
         command.env("TAMMA_PERSON", &self.person).stdin(Stdio::null()).kill_on_drop(true);
         command

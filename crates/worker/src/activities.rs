@@ -16,24 +16,30 @@ mod registration;
 mod review;
 mod save_work;
 mod test;
+mod wake;
 
 use std::sync::Arc;
 
+use tamma_core::cost::{Cost, Usage, Usd};
+use tamma_core::ids::TaskId;
 use tamma_core::rules::Rules;
 use tamma_core::task::Task;
-use tamma_core::task_loop::{Job, Outcome, TaskLoop};
+use tamma_core::task_loop::{Job, JobKind, Outcome, TaskLoop};
 use tamma_engine::process::ProcessRecords;
 use tamma_flow::activities::{JobRequest, JobResult, PendingSteps};
-use tamma_store::Store;
+use tamma_store::{ModelCallTotals, RunNumber, Store};
 use tokio_util::sync::CancellationToken;
 
 use crate::config::WorkerConfig;
 use crate::error::Error;
+use crate::heartbeats::MAX_LOST_ATTEMPTS;
 use crate::job_context::{JobContext, WorkflowCallbacks};
 use crate::pipeline::PipelineActivities;
+use crate::repositories::Repositories;
 use crate::results::Results;
+use crate::retry::retry_until_stopped;
 use crate::services::Services;
-use crate::step_writer::StepWriter;
+use crate::step_writer::{StepWriter, as_divergence};
 
 /// Activities of a worker. Clones share their state.
 #[derive(Clone)]
@@ -54,6 +60,11 @@ impl Activities {
         let services = Services::open(config, store, records).await?;
         let steps = StepWriter::new(services.store.clone(), services.repositories.clone());
         Ok(Self { services, steps, results })
+    }
+
+    /// Returns the repositories of this worker, for their maintenance.
+    pub(crate) fn repositories(&self) -> Repositories {
+        self.services.repositories.clone()
     }
 
     /// Returns the activities of pipelines, which share the services of this worker.
@@ -78,7 +89,10 @@ impl Activities {
         {
             return Ok(result.without_report());
         }
-        let rules = self.save_steps(&request.pending).await?;
+        let (rules, has_later_steps) = self.steps.save(&request.pending).await?;
+        if has_later_steps || request.pending.steps.is_empty() {
+            self.check_job(&request).await?;
+        }
         let (task, task_loop) = self.load_task(&request).await?;
         let fault_injection = self.services.config.fault_injection.clone();
         let ctx = JobContext {
@@ -97,13 +111,53 @@ impl Activities {
             result => result?,
         };
         ctx.fault_point("done")?;
+        let result = self.with_earlier_usage(&ctx, result).await;
         self.results.save(key, &result, &ctx.stop).await?;
         Ok(result.without_report())
     }
 
+    /// Records the start of a job inside a workflow task. Fails if too many processes ended during the
+    /// job.
+    async fn begin_inline_job(&self, key: (TaskId, u32)) -> Result<(), Error> {
+        let Services { store, config, .. } = &self.services;
+        let process = format!("{} {}", config.name, std::process::id());
+        let lost = store.begin_inline_job(key, &process).await?;
+        if lost < MAX_LOST_ATTEMPTS {
+            return Ok(());
+        }
+        self.end_inline_job(key).await;
+        Err(Error::LostWorkers(lost))
+    }
+
+    /// Records the end of a job inside a workflow task. A failure only counts one process too many.
+    async fn end_inline_job(&self, key: (TaskId, u32)) {
+        if let Err(error) = self.services.store.end_inline_job(key).await {
+            tracing::warn!(task = %key.0, %error, "failed to record the end of a job");
+        }
+    }
+
+    /// Adds the metered usage of earlier attempts at the job, whose workers died, to its result.
+    async fn with_earlier_usage(&self, ctx: &JobContext, result: JobResult) -> JobResult {
+        if ctx.attempt == 1 {
+            return result;
+        }
+        let (store, task) = (&self.services.store, ctx.task.id);
+        match retry_until_stopped(&ctx.stop, || store.model_call_totals(task)).await {
+            Ok(totals) => {
+                let own = RunNumber { job_number: ctx.request.job_number, attempt: ctx.attempt };
+                add_earlier_usage(result, own, &totals)
+            }
+            // The result must be kept, whatever happens to the database.
+            Err(error) => {
+                tracing::warn!(%task, %error, "failed to count the usage of earlier attempts");
+                result
+            }
+        }
+    }
+
     /// Saves pending steps idempotently, and returns their rules.
     pub async fn save_steps(&self, pending: &PendingSteps) -> Result<Arc<Rules>, Error> {
-        self.steps.save(pending).await
+        Ok(self.steps.save(pending).await?.0)
     }
 
     /// Returns the task of a request, and its state machine when the job was requested.
@@ -117,11 +171,52 @@ impl Activities {
         let task_loop = if let Some(last) = pending.steps.last() {
             last.next.clone()
         } else {
-            let stored = store.task(pending.task).await?;
-            stored.task_loop.map_err(tamma_store::Error::Corrupt)?
+            self.stored_task_loop(pending.task).await?
         };
         Ok((task, task_loop))
     }
+
+    /// Checks that the database still expects a job. A workflow that was reset or restored repeats
+    /// jobs of the past, which must not run again.
+    async fn check_job(&self, request: &JobRequest) -> Result<(), Error> {
+        let stored = self.stored_task_loop(request.pending.task).await.map_err(as_divergence)?;
+        // The last lessons of tasks of older editions are no active job.
+        let is_last = stored.state.is_terminal() && request.job.kind() == JobKind::Learn;
+        if stored.has_job(request.job_number) || is_last {
+            return Ok(());
+        }
+        Err(Error::Diverged(format!("job {} is not active", request.job_number)))
+    }
+
+    async fn stored_task_loop(&self, task: TaskId) -> Result<TaskLoop, Error> {
+        let stored = self.services.store.task(task).await?;
+        Ok(stored.task_loop.map_err(tamma_store::Error::Corrupt)?)
+    }
+}
+
+/// Adds the usage of the attempts before `own` to the result of their job. Without usage of its own,
+/// a failed attempt may have cost something that nobody knows.
+fn add_earlier_usage(result: JobResult, own: RunNumber, totals: &[ModelCallTotals]) -> JobResult {
+    let is_earlier = |run: RunNumber| run.job_number == own.job_number && run.attempt < own.attempt;
+    let mut earlier = totals.iter().filter(|total| is_earlier(total.run)).peekable();
+    if earlier.peek().is_none() {
+        return result;
+    }
+    let JobResult::Finished { outcome, usage, .. } = &result else { return result };
+    let no_run = Usage { cost: Cost::Known(Usd::ZERO), ..Usage::default() };
+    let own_usage = match (usage, outcome) {
+        (Some(usage), _) => *usage,
+        (None, Outcome::Failed(_)) => Usage::default(),
+        (None, _) => no_run,
+    };
+    let sum = earlier.fold(own_usage, |sum, total| {
+        let cost = match (sum.cost, total.usage.cost, total.unpriced_calls) {
+            (Cost::Known(sum), Cost::Known(more), 0) => Cost::Known(sum + more),
+            _ => Cost::Unknown,
+        };
+        Usage { tokens: sum.tokens + total.usage.tokens, cost }
+    });
+    result.with_usage(Some(sum))
 }
 
 /// Does the work of a job.
@@ -136,7 +231,7 @@ async fn dispatch(services: &Services, ctx: &JobContext) -> Result<JobResult, Er
         Job::Implement(spec) => Box::pin(implement::implement(services, ctx, spec)).await,
         Job::Test { commit, risk } => test::test(services, ctx, *commit, *risk).await,
         Job::Review { commit, unconfirmed } => {
-            review::review(services, ctx, *commit, unconfirmed.as_ref()).await
+            Box::pin(review::review(services, ctx, *commit, unconfirmed.as_ref())).await
         }
         Job::Brief { decision, note } => brief::brief(services, ctx, decision, note.as_ref()).await,
         Job::Convene { council_number, seat, opinions } => {
@@ -147,5 +242,44 @@ async fn dispatch(services: &Services, ctx: &JobContext) -> Result<JobResult, Er
         Job::Deliver { commit } => deliver::deliver(services, ctx, *commit).await,
         Job::Learn { ending, use_model } => learn::learn(services, ctx, *ending, *use_model).await,
         Job::SaveWork => save_work::save_work(services, ctx).await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tamma_core::cost::Tokens;
+
+    use super::*;
+
+    #[test]
+    fn a_result_includes_the_usage_of_attempts_whose_worker_died() {
+        let usage = |input, cents| Usage {
+            tokens: Tokens { input, ..Tokens::default() },
+            cost: Cost::Known(Usd::from_cents(cents)),
+        };
+        let total = |job_number, attempt, unpriced_calls| ModelCallTotals {
+            run: RunNumber { job_number, attempt },
+            calls: 3,
+            unpriced_calls,
+            usage: usage(10, 25),
+        };
+        let usage_of = |result: JobResult| match result {
+            JobResult::Finished { usage, .. } => usage,
+            JobResult::RetryAfter { .. } => None,
+        };
+        let result = JobResult::finished(Outcome::Admitted).with_usage(Some(usage(1, 100)));
+        let own = RunNumber { job_number: 4, attempt: 3 };
+        // Another job, two earlier attempts and the attempt itself, whose usage is in the result.
+        let totals = [total(3, 1, 0), total(4, 1, 0), total(4, 2, 0), total(4, 3, 0)];
+        let sum = add_earlier_usage(result.clone(), own, &totals);
+        assert_eq!(usage_of(sum), Some(usage(21, 150)));
+        let first = RunNumber { attempt: 1, ..own };
+        assert_eq!(add_earlier_usage(result.clone(), first, &totals), result);
+        let unpriced = usage_of(add_earlier_usage(result, own, &[total(4, 1, 1)]));
+        assert_eq!(unpriced.map(|usage| usage.cost), Some(Cost::Unknown));
+        // The agent has ended, and only its worker died: nothing more was used.
+        let recovered = JobResult::finished(Outcome::Admitted);
+        let recovered = usage_of(add_earlier_usage(recovered, own, &totals[..2]));
+        assert_eq!(recovered, Some(usage(10, 25)));
     }
 }

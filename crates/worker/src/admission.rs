@@ -9,7 +9,7 @@ use std::time::Duration;
 use chrono::TimeDelta;
 use tamma_core::run_queue::WaitingRun;
 use tamma_core::task_loop::Timestamp;
-use tamma_store::{Lease, Store};
+use tamma_store::{Backoff, Lease, Store};
 use tokio_util::sync::CancellationToken;
 
 use crate::clock::now;
@@ -63,7 +63,7 @@ pub(crate) async fn admit_run(
     let holder = ctx.run_id().to_string();
     let (priority, since) = (ctx.task.priority, ctx.task_loop.since);
     let run = WaitingRun { holder: holder.clone(), priority, since };
-    let mut pause = RETRY_DELAYS.0;
+    let mut backoff = Backoff::new(RETRY_DELAYS.0, RETRY_DELAYS.1);
     loop {
         if let Some(until) = store.blocked_until(provider, now()).await? {
             release_leases(store, &leases, &holder).await?;
@@ -73,7 +73,7 @@ pub(crate) async fn admit_run(
             break;
         }
         tokio::select! {
-            () = tokio::time::sleep(pause) => pause = (pause * 2).min(RETRY_DELAYS.1),
+            () = tokio::time::sleep(backoff.next_delay()) => {}
             () = ctx.stop.cancelled() => {
                 release_leases(store, &leases, &holder).await?;
                 return Err(Error::Stopped);

@@ -18,6 +18,8 @@ pub struct WorkerConfig {
     pub name: String,
     /// Directory for mirrors, worktrees and process records.
     pub data_dir: PathBuf,
+    /// Other paths that no sandbox may show, such as the folder with the server's token.
+    pub hidden: Vec<PathBuf>,
     /// Storage of large objects, such as transcripts.
     pub objects: ObjectStorage,
     /// Environment variables that the configuration can reference and agents can inherit.
@@ -45,6 +47,19 @@ impl WorkerConfig {
         own.chain(self.operator.toolchains.iter().map(PathBuf::from))
     }
 
+    /// Returns the paths that sandboxes hide if a visible parent would show them.
+    pub(crate) fn hidden_paths(&self) -> Vec<PathBuf> {
+        let own = [self.data_dir.clone()].into_iter().chain(self.hidden.iter().cloned());
+        own.chain(toolchains::secrets(&self.environment)).collect()
+    }
+
+    /// Returns the URL of the HTTP proxy that this machine uses, if it uses one.
+    pub(crate) fn https_proxy(&self) -> Option<&str> {
+        let names = ["HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"];
+        let mut set = names.iter().filter_map(|name| self.environment.get(*name));
+        set.find(|url| !url.is_empty()).map(String::as_str)
+    }
+
     /// Returns a configuration with this data directory and defaults for the rest.
     pub fn new(data: impl Into<PathBuf>) -> Self {
         let data_dir = data.into();
@@ -52,6 +67,7 @@ impl WorkerConfig {
             name: format!("worker-{}", std::process::id()),
             objects: ObjectStorage::new(data_dir.join("objects").display().to_string()),
             data_dir,
+            hidden: Vec::new(),
             environment: BTreeMap::new(),
             operator: OperatorConfig::default(),
             slots: 2,

@@ -1,4 +1,4 @@
-//! Semantic similarity between plans and knowledge entries, if an embedding model is configured.
+//! Semantic similarity between plans and knowledge entries, if the operator has an embedding model.
 //!
 //! The check of a plan waits at most the embedder's limit and never fails because of the model.
 //! Without a response, entries match by keywords and conditions only.
@@ -10,10 +10,12 @@ use std::time::Duration;
 use tamma_connect::model::{Embedder, MAX_BATCH};
 use tamma_core::ids::{Digest, KnowledgeId};
 use tamma_core::knowledge::{KnowledgeIndex, embeddings};
+use tamma_core::operator::ModelApi;
 use tamma_core::plan::Plan;
-use tamma_core::rules::Rules;
 use tamma_core::task::Task;
 use tamma_store::{EntryEmbedding, Store};
+
+use crate::config::WorkerConfig;
 
 /// Time limit of the request.
 const TIMEOUT: Duration = Embedder::TIMEOUT;
@@ -31,6 +33,8 @@ enum EmbeddingError {
 #[derive(Clone)]
 pub(crate) struct EmbeddingCache {
     vectors: Arc<Mutex<CachedEmbeddings>>,
+    /// Embedding model of the operator.
+    model: Option<ModelApi>,
     /// API key of the embedding model, from the worker's environment.
     key: Option<String>,
 }
@@ -39,9 +43,11 @@ pub(crate) struct EmbeddingCache {
 type CachedEmbeddings = BTreeMap<(String, KnowledgeId), (Digest, Arc<[f32]>)>;
 
 impl EmbeddingCache {
-    /// Creates an empty cache that uses the API key of a worker's environment.
-    pub(crate) fn new(environment: &BTreeMap<String, String>) -> Self {
-        Self { vectors: Arc::default(), key: environment.get(Embedder::KEY_VARIABLE).cloned() }
+    /// Creates an empty cache that uses the embedding model of a worker's operator. A project cannot
+    /// name another one, because it would get the key and the knowledge of all projects.
+    pub(crate) fn new(config: &WorkerConfig) -> Self {
+        let key = config.environment.get(Embedder::KEY_VARIABLE).cloned();
+        Self { vectors: Arc::default(), model: config.operator.embeddings.clone(), key }
     }
 
     /// Returns the entries most similar to a plan, nearest first. It is empty without a model or a
@@ -51,9 +57,8 @@ impl EmbeddingCache {
         store: &Store,
         index: &KnowledgeIndex,
         (task, plan): (&Task, &Plan),
-        rules: &Rules,
     ) -> Vec<KnowledgeId> {
-        let Some((url, model)) = rules.embeddings.endpoint() else { return Vec::new() };
+        let Some(ModelApi { url, model }) = &self.model else { return Vec::new() };
         let query = tokio::time::timeout(
             TIMEOUT,
             self.query_model(store, index, (task, plan), (url, model)),

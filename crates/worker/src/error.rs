@@ -5,8 +5,8 @@
 
 use std::path::PathBuf;
 
-use tamma_engine::{delivery, gate, gateway, git, mirror, process};
-use tamma_flow::activities::NON_RETRYABLE;
+use tamma_engine::{delivery, egress, gate, gateway, git, mirror, process};
+use tamma_flow::activities::{DIVERGED, LOST_WORKERS, NON_RETRYABLE};
 use temporalio_common::error::ApplicationFailure;
 use temporalio_sdk::activities::ActivityError;
 
@@ -28,6 +28,9 @@ pub enum Error {
     /// Gateway could not be opened.
     #[error(transparent)]
     Gateway(#[from] gateway::Error),
+    /// Network access of sandboxes could not be opened.
+    #[error(transparent)]
+    Egress(#[from] egress::Error),
     /// Gate could not be run.
     #[error(transparent)]
     Gate(#[from] gate::Error),
@@ -70,8 +73,16 @@ pub enum Error {
     /// Temporal request failed.
     #[error("Temporal request failed: {0}")]
     Temporal(String),
+    /// Database has another history of the task than its workflow. The workflow ends, and another
+    /// one continues from the database.
+    #[error("the database has another history of this task: {0}")]
+    Diverged(String),
     /// Too many workers died during the job, so no other worker tries it.
-    #[error("{0} workers died while running this job; it may need too much memory")]
+    #[error(
+        "{0} workers died while running this job, so it is not retried. It may need too much \
+         memory: check the workers' logs, then make the task smaller or give the workers more \
+         memory before you retry"
+    )]
     LostWorkers(u32),
     /// Job was stopped as requested.
     #[error("job stopped")]
@@ -87,11 +98,12 @@ impl Error {
         match self {
             Self::Store(error) => !error.is_retryable(),
             Self::Repository(error) if error.is_caused_by_change() => true,
+            Self::Repository(mirror::Error::Git(error)) | Self::Git(error) => {
+                error.is_caused_by_content()
+            }
             Self::Repository(mirror::Error::Unknown { .. } | mirror::Error::Address(_))
-            | Self::Git(git::Error::TooMuchOutput { .. })
             | Self::Process(process::Error::Superseded { .. })
             | Self::Configuration(_)
-            | Self::LostWorkers(_)
             | Self::Internal(_) => true,
             _ => false,
         }
@@ -106,14 +118,17 @@ impl Error {
             return ActivityError::cancelled();
         }
         tracing::warn!(error = &error as &dyn std::error::Error, "job failed");
-        if error.is_final() {
-            return ApplicationFailure::builder(with_causes(&error))
-                .type_name(NON_RETRYABLE.to_owned())
-                .non_retryable(true)
-                .build()
-                .into();
-        }
-        ApplicationFailure::builder(with_causes(&error)).build().into()
+        let type_name = match &error {
+            Self::Diverged(_) => DIVERGED,
+            Self::LostWorkers(_) => LOST_WORKERS,
+            error if error.is_final() => NON_RETRYABLE,
+            _ => return ApplicationFailure::builder(with_causes(&error)).build().into(),
+        };
+        ApplicationFailure::builder(with_causes(&error))
+            .type_name(type_name.to_owned())
+            .non_retryable(true)
+            .build()
+            .into()
     }
 }
 

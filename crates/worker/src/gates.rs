@@ -288,7 +288,8 @@ impl<'a> GateRunner<'a> {
         files: &CheckoutFiles<'_>,
     ) -> Result<(), Error> {
         let started = Instant::now();
-        let host = (&*self.services.config, &self.services.processes);
+        let services = self.services;
+        let host = (&*services.config, &services.processes, &services.egress);
         let commit = match files {
             CheckoutFiles::Commit(commit) => *commit,
             CheckoutFiles::WithOldTests(_) => self.commit,
@@ -400,8 +401,8 @@ impl<'a> GateRunner<'a> {
         limit: Duration,
     ) -> GateCommand {
         let config = &self.services.config;
-        let network =
-            if rules.network { Network::Open { ports: Vec::new() } } else { Network::Disabled };
+        let egress = &self.services.egress;
+        let network = if rules.network { egress.network(None) } else { Network::Disabled };
         let place = CommandPlace {
             path: checkout.path(),
             repository: checkout.repository(),
@@ -519,6 +520,7 @@ impl<'a> GateRunner<'a> {
         let from = output.len().saturating_sub(MAX_OUTPUT_BYTES);
         let from =
             (from..=output.len()).find(|at| output.is_char_boundary(*at)).unwrap_or_default();
+        let omitted = if from > 0 { "[… start of the output omitted …]\n" } else { "" };
         GateRecord {
             verdict: judged,
             command: rules.command.clone(),
@@ -528,7 +530,7 @@ impl<'a> GateRunner<'a> {
             passed_tests: result.passed.clone(),
             baseline,
             was_rerun,
-            output: output[from..].replace('\0', "\u{fffd}"),
+            output: format!("{omitted}{}", output[from..].replace('\0', "\u{fffd}")),
         }
     }
 

@@ -9,6 +9,7 @@ use temporalio_sdk::activities::{ActivityContext, ActivityError};
 use tokio_util::sync::CancellationToken;
 
 use self::lost_attempts::AttemptHeartbeat;
+pub(crate) use self::lost_attempts::MAX_LOST_ATTEMPTS;
 use crate::error::Error;
 
 /// Heartbeat interval of long activities.

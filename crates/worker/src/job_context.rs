@@ -140,6 +140,7 @@ mod tests {
             priority: Priority::Medium,
             at: Timestamp::UNIX_EPOCH,
             by: Actor::Tamma,
+            auth: None,
             submitted_plan: None,
             edition: Edition::NEWEST,
         };

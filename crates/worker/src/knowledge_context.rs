@@ -1,6 +1,5 @@
 //! Knowledge entries that agents get in their prompts and tools.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tamma_core::ids::{KnowledgeId, ProjectId};
@@ -10,6 +9,7 @@ use tamma_engine::agent_tools::KnowledgeSearch;
 use tamma_store::{KnowledgeCache, Store};
 
 use crate::clock::now;
+use crate::config::WorkerConfig;
 use crate::embeddings::EmbeddingCache;
 use crate::error::Error;
 use crate::job_context::JobContext;
@@ -26,10 +26,10 @@ pub(crate) struct Knowledge {
 }
 
 impl Knowledge {
-    /// Creates the caches of a worker with this environment.
-    pub(crate) fn new(store: &Store, environment: &BTreeMap<String, String>) -> Self {
+    /// Creates the caches of a worker.
+    pub(crate) fn new(store: &Store, config: &WorkerConfig) -> Self {
         let entries = KnowledgeCache::new(store);
-        Self { store: store.clone(), entries, embeddings: EmbeddingCache::new(environment) }
+        Self { store: store.clone(), entries, embeddings: EmbeddingCache::new(config) }
     }
 
     /// Returns the index of a project's entries.
@@ -46,7 +46,7 @@ impl Knowledge {
         plan: &Plan,
     ) -> Vec<KnowledgeId> {
         let task = &ctx.task;
-        self.embeddings.nearest_entries(&self.store, index, (task, plan), &ctx.rules).await
+        self.embeddings.nearest_entries(&self.store, index, (task, plan)).await
     }
 
     /// Returns entries relevant to the task, for a planner that has no plan yet.

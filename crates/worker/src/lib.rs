@@ -24,6 +24,7 @@ mod prompts;
 mod repositories;
 mod results;
 mod retry;
+mod run_budget;
 mod run_recorder;
 mod runs;
 mod services;
@@ -34,9 +35,14 @@ mod task_text;
 pub mod toolchains;
 mod unsaved_results;
 
+use std::path::PathBuf;
 use std::time::Duration;
 
-use tamma_engine::process::ProcessRecords;
+use chrono::TimeDelta;
+use tamma_core::operator::ResourceLimits;
+use tamma_engine::git::Git;
+use tamma_engine::process::{ProcessRecords, enable_cgroups};
+use tamma_engine::{mirror, sandbox};
 use tamma_flow::pipeline::PipelineWorkflow;
 use tamma_flow::{AGENT_TASK_QUEUE, TASK_QUEUE, TaskWorkflow};
 use tamma_store::Store;
@@ -45,6 +51,8 @@ use temporalio_sdk::runtime::RuntimeOptions;
 use temporalio_sdk::runtime::worker_tuner::{FixedSizeSlotSupplier, TunerHolder};
 use temporalio_sdk::{Runtime, Worker, WorkerOptions};
 use tokio_util::sync::CancellationToken;
+
+use self::repositories::Repositories;
 
 pub use activities::Activities;
 pub use config::WorkerConfig;
@@ -65,6 +73,12 @@ const SHUTDOWN_GRACE: Duration = Duration::from_millis(500);
 /// Delay before a failed worker is restarted.
 const RESTART_DELAY: Duration = Duration::from_secs(2);
 
+/// Time from the start of a worker to the first maintenance of its mirrors.
+const FIRST_MAINTENANCE: Duration = Duration::from_hours(1);
+
+/// Interval of the maintenance of mirrors.
+const MAINTENANCE_INTERVAL: Duration = Duration::from_hours(24);
+
 /// Interval of the worker's presence updates.
 const PRESENCE_INTERVAL: Duration = Duration::from_secs(10);
 
@@ -78,6 +92,10 @@ pub async fn run(
     client: Client,
     stop: CancellationToken,
 ) -> Result<(), Error> {
+    if let Err(error) = enable_cgroups() {
+        // Runs are measured in any case.
+        tracing::info!(%error, "cgroups are not available");
+    }
     let records = ProcessRecords::open(&config.data_dir).await?;
     for record in records.stop_orphans(Duration::from_secs(2)).await? {
         tracing::warn!(run = %record.run, "stopped orphaned process of a dead worker");
@@ -96,9 +114,16 @@ pub async fn run(
         }
     });
     let (slots, cached) = (config.slots, config.max_cached_workflows);
-    let presence =
-        Box::pin(report_presence(store.clone(), config.name.clone(), slots, stop.clone()));
+    let (data_dir, retention) = (config.data_dir.clone(), config.operator.retention.workspaces);
+    let presence = Box::pin(report_presence(
+        (store.clone(), config.name.clone()),
+        slots,
+        config.operator.sandbox.limits,
+        stop.clone(),
+    ));
     let activities = Activities::new(config, store, records).await?;
+    let upkeep =
+        Box::pin(maintain_folders(data_dir, (activities.repositories(), retention), stop.clone()));
     let runtime = Runtime::from_current_tokio(RuntimeOptions::default()).map_err(temporal_error)?;
     let workflows = || {
         // Short timeouts, so that another worker takes over quickly and cancellations arrive
@@ -134,14 +159,23 @@ pub async fn run(
             .build();
         Worker::new(&runtime, client.clone(), options).map_err(temporal_error)
     };
-    let (workflows, agents, ()) =
-        tokio::join!(supervise(workflows, &stop), supervise(agents, &stop), presence);
+    let (workflows, agents, (), ()) =
+        tokio::join!(supervise(workflows, &stop), supervise(agents, &stop), presence, upkeep);
     workflows.and(agents)
 }
 
 /// Reports the worker's presence to the store until `stop` is cancelled.
-async fn report_presence(store: Store, name: String, slots: usize, stop: CancellationToken) {
+async fn report_presence(
+    (store, name): (Store, String),
+    slots: usize,
+    limits: ResourceLimits,
+    stop: CancellationToken,
+) {
     let slots = u32::try_from(slots).unwrap_or(u32::MAX);
+    // Testing the sandbox blocks.
+    let describe = move || sandbox::describe(&limits).unwrap_or_else(|error| error.to_string());
+    let sandbox = tokio::task::spawn_blocking(describe).await.unwrap_or_default();
+    tracing::info!(%sandbox, "sandbox selected");
     let mut tick = tokio::time::interval(PRESENCE_INTERVAL);
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
@@ -150,11 +184,56 @@ async fn report_presence(store: Store, name: String, slots: usize, stop: Cancell
             () = stop.cancelled() => break,
         }
         // A failure only delays the display.
-        if let Err(error) = store.record_heartbeat(&name, slots).await {
+        if let Err(error) = store.record_heartbeat(&name, slots, &sandbox).await {
             tracing::debug!(%error, "failed to report worker presence");
         }
     }
     let _ = store.remove_worker(&name).await;
+}
+
+/// Packs the mirrors of this worker and removes old workspaces once a day, until `stop` is cancelled.
+async fn maintain_folders(
+    data: PathBuf,
+    (repositories, retention): (Repositories, Option<u32>),
+    stop: CancellationToken,
+) {
+    let mut days = tokio::time::interval_at(
+        tokio::time::Instant::now() + FIRST_MAINTENANCE,
+        MAINTENANCE_INTERVAL,
+    );
+    loop {
+        let maintain = async {
+            days.tick().await;
+            let git = Git::find("git").await?;
+            if let Some(days) = retention {
+                remove_old_workspaces(&repositories, days).await;
+            }
+            Ok::<_, Error>(mirror::maintain_mirrors(&git, &data).await?)
+        };
+        let maintained = tokio::select! {
+            maintained = maintain => maintained,
+            () = stop.cancelled() => return,
+        };
+        match maintained {
+            Ok(mirror::MirrorMaintenance { done, in_use, failed }) => {
+                tracing::info!(done, in_use, failed = failed.len(), "maintained mirrors");
+                for (mirror, error) in failed {
+                    tracing::warn!(mirror = %mirror.display(), error, "failed to maintain mirror");
+                }
+            }
+            Err(error) => tracing::warn!(%error, "failed to maintain mirrors; retrying in 24 h"),
+        }
+    }
+}
+
+/// Removes the workspaces of ended tasks and stories that have not changed for some days.
+async fn remove_old_workspaces(repositories: &Repositories, days: u32) {
+    let before = clock::now() - TimeDelta::days(days.into());
+    match repositories.remove_old_workspaces(before.into()).await {
+        Ok(0) => {}
+        Ok(removed) => tracing::info!(removed, "removed old workspaces"),
+        Err(error) => tracing::warn!(%error, "failed to remove old workspaces; retrying in 24 h"),
+    }
 }
 
 fn temporal_error(error: impl std::fmt::Display) -> Error {

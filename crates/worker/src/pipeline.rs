@@ -525,6 +525,7 @@ impl PipelineActivities {
             priority: task.priority,
             at: now(),
             by: Actor::Person(request.started_by.clone()),
+            auth: None,
             submitted_plan: None,
             edition: Edition::NEWEST,
         };

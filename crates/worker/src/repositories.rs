@@ -1,6 +1,7 @@
 //! Repositories on this machine: mirrors, worktrees, and the disk space they use.
 
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use tamma_core::ids::{CommitId, PipelineId, ProjectId, TaskId};
 use tamma_core::pipeline::PIPELINE_METADATA_KEY;
@@ -8,9 +9,9 @@ use tamma_core::repository_address::RepositoryAddress;
 use tamma_core::task_loop::{State, TaskLoop};
 use tamma_engine::git::Git;
 use tamma_engine::mirror::{self, KnownCommits, Mirror, task_branch};
-use tamma_engine::workspaces::{WorkspaceKind, Workspaces};
+use tamma_engine::workspaces::{Workspace, WorkspaceKind, Workspaces};
 use tamma_engine::worktree::{self, Author, Worktree};
-use tamma_store::Store;
+use tamma_store::{RegisteredProject, Store};
 
 use crate::config::WorkerConfig;
 use crate::error::Error;
@@ -34,10 +35,15 @@ impl Repositories {
         Ok(Self { config, store, git, mirror_cache: KnownCommits::default() })
     }
 
+    async fn load_project(&self, project: RegisteredProject) -> Result<ProjectContext, Error> {
+        let WorkerConfig { environment, operator, .. } = &*self.config;
+        ProjectContext::load(project, environment, operator).await
+    }
+
     /// Loads the project of a job.
     pub(crate) async fn project(&self, ctx: &JobContext) -> Result<ProjectContext, Error> {
         let project = self.store.project(ctx.project()).await?;
-        ProjectContext::load(project, &self.config.environment).await
+        self.load_project(project).await
     }
 
     /// Returns the newest commit of the branch that a job's task starts from: the branch of its
@@ -102,16 +108,8 @@ impl Repositories {
         for it in listed.iter().filter(|it| it.kind != WorkspaceKind::Mirror) {
             let Some(task) = it.task else { continue };
             let Some(is_delivered) = self.ended_owner(task).await? else { continue };
-            match workspaces.remove(it, is_delivered).await {
-                Ok(None) => used = used.saturating_sub(it.bytes),
-                Ok(Some(reason)) => {
-                    tracing::warn!(%task, reason, "workspace kept");
-                }
-                // Its agent may have caused it, and must not stop other tasks.
-                Err(error) => {
-                    let error = &error as &dyn std::error::Error;
-                    tracing::warn!(%task, error, "failed to remove workspace");
-                }
+            if remove_workspace(&workspaces, it, is_delivered).await {
+                used = used.saturating_sub(it.bytes);
             }
             if used <= limit {
                 return Ok(None);
@@ -124,6 +122,22 @@ impl Repositories {
             used / 1_000_000,
             limit / 1_000_000
         )))
+    }
+
+    /// Removes the workspaces of ended tasks and stories that have not changed since a time, if their
+    /// work is saved elsewhere. Returns their number.
+    pub(crate) async fn remove_old_workspaces(&self, before: SystemTime) -> Result<u64, Error> {
+        let workspaces = Workspaces::new(self.git.clone(), &self.config.data_dir);
+        let mut removed = 0;
+        for it in workspaces.list().await? {
+            if it.kind == WorkspaceKind::Mirror || it.changed >= before {
+                continue;
+            }
+            let Some(task) = it.task else { continue };
+            let Some(is_delivered) = self.ended_owner(task).await? else { continue };
+            removed += u64::from(remove_workspace(&workspaces, &it, is_delivered).await);
+        }
+        Ok(removed)
     }
 
     /// Returns whether the work of an ended task or story is delivered completely, or `None` while
@@ -173,7 +187,7 @@ impl Repositories {
             return Ok(());
         }
         let project = self.store.project(project).await?;
-        let project = ProjectContext::load(project, &self.config.environment).await?;
+        let project = self.load_project(project).await?;
         let mirror = self.mirror(&project).await?;
         if let Some(worktree) = Worktree::find(&mirror, task).await? {
             let saved = worktree.remove(delivered.is_none()).await?;
@@ -193,6 +207,21 @@ impl Repositories {
         }
         Ok(())
     }
+}
+
+/// Removes a workspace whose work is saved elsewhere. Returns `false` if it stays.
+async fn remove_workspace(workspaces: &Workspaces, it: &Workspace, is_delivered: bool) -> bool {
+    let path = it.path.display();
+    match workspaces.remove(it, is_delivered).await {
+        Ok(None) => return true,
+        Ok(Some(reason)) => tracing::warn!(%path, reason, "workspace kept"),
+        // Its agent may have caused it, and must not stop other tasks.
+        Err(error) => {
+            let error = &error as &dyn std::error::Error;
+            tracing::warn!(%path, error, "failed to remove workspace");
+        }
+    }
+    false
 }
 
 /// Returns the author of commits.
@@ -263,9 +292,16 @@ mod tests {
         }
         let config = Arc::new(WorkerConfig::new(folder.path()));
         let repositories = Repositories::open(config, store).await.unwrap();
+        let left = || [waiting.0, stopped.0, unknown].map(|id| home(id).exists());
+        let changed = std::fs::metadata(home(stopped.0)).unwrap().modified().unwrap();
+        assert_eq!(repositories.remove_old_workspaces(changed).await.unwrap(), 0, "not that old");
+        assert_eq!(left(), [true, true, true]);
         let reason = repositories.reduce_to(0).await.unwrap();
         assert!(reason.is_some_and(|it| it.contains("disk limit")), "open stories stay");
-        let left = [waiting.0, stopped.0, unknown].map(|id| home(id).exists());
-        assert_eq!(left, [true, false, true]);
+        assert_eq!(left(), [true, false, true]);
+        std::fs::create_dir_all(home(stopped.0)).unwrap();
+        let later = changed + std::time::Duration::from_hours(1);
+        assert_eq!(repositories.remove_old_workspaces(later).await.unwrap(), 1);
+        assert_eq!(left(), [true, false, true]);
     }
 }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use tamma_store::Backoff;
 use tokio_util::sync::CancellationToken;
 
 use crate::error::Error;
@@ -18,7 +19,7 @@ pub(crate) async fn retry_until_stopped<T, F>(
 where
     F: Future<Output = tamma_store::Result<T>>,
 {
-    let mut delay = RETRY_DELAYS.0;
+    let mut backoff = Backoff::new(RETRY_DELAYS.0, RETRY_DELAYS.1);
     loop {
         match write().await {
             Err(error) if error.is_retryable() => {
@@ -27,7 +28,7 @@ where
             written => return Ok(written?),
         }
         tokio::select! {
-            () = tokio::time::sleep(delay) => delay = (delay * 2).min(RETRY_DELAYS.1),
+            () = tokio::time::sleep(backoff.next_delay()) => {}
             () = stop.cancelled() => return Err(Error::Stopped),
         }
     }

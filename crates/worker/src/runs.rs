@@ -1,33 +1,34 @@
 //! Agent run of one job: its inputs and its result.
 
+mod agent_sandbox;
 mod message_log;
 mod sessions;
+mod signed_in_home;
 mod working_folder;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use tamma_core::budget::{self, Spend, SpendLimit};
+use tamma_core::budget::{self, SpendLimit};
 use tamma_core::failure::FailureKind;
 use tamma_core::ids::{Name, Reason};
 use tamma_core::plan::criterion_id;
 use tamma_core::prices;
-use tamma_core::rules::{AgentRules, AgentSelection, Effort, Rules};
+use tamma_core::rules::{AgentRules, AgentSelection, COMMON_VARIABLES, Effort, Rules};
 use tamma_core::run_queue::WaitingRun;
-use tamma_core::task_loop::{Outcome, Timestamp};
+use tamma_core::task_loop::Outcome;
 use tamma_core::tier::Tier;
-use tamma_engine::agent::{
-    CodingAgent, KeepEnd, ModelAccess, RunEnd, RunMode, RunReport, RunRequest,
-};
+use tamma_engine::agent::{KeepEnd, ModelAccess, RunEnd, RunMode, RunReport, RunRequest};
 use tamma_engine::agent_tools::{AgentGates, ToolServices};
+use tamma_engine::egress::EgressProxy;
 use tamma_engine::gate::GateCheckout;
-use tamma_engine::gateway::{BudgetLimit, BudgetScope, Gateway, Upstream};
+use tamma_engine::gateway::{Gateway, Upstream};
 use tamma_engine::missing_content::MissingContent;
 use tamma_engine::permission::PermissionRules;
 use tamma_engine::process::ProcessRecords;
-use tamma_engine::sandbox::{self, Network, Sandbox, SandboxKind};
+use tamma_engine::sandbox::{self, Sandbox, SandboxKind};
 use tamma_engine::secret::{Redactor, Secret};
 use tamma_engine::submission::SubmissionFacts;
 use tamma_engine::worktree::Worktree;
@@ -39,7 +40,6 @@ use crate::admission::{Admission, admit_run};
 use crate::answered_questions;
 use crate::clock::now;
 use crate::config::WorkerConfig;
-use crate::environment::BASE_VARIABLES;
 use crate::error::Error;
 use crate::failed_setup::FailedSetup;
 use crate::job_context::JobContext;
@@ -48,11 +48,11 @@ use crate::live_questions;
 use crate::project_context::ProjectContext;
 use crate::prompts::RenderedPrompt;
 use crate::retry::retry_until_stopped;
+use crate::run_budget::{WantedBudget, reserve_budget};
 use crate::run_recorder::{PromptRecord, RunEnding, RunFacts, RunRecorder};
 use crate::setup::{CommitToSetUp, set_up_checkout};
 use crate::slot_queue::{SlotQueue, UsedSlot};
 use crate::task_text::{RunLimits, task_text};
-use crate::toolchains;
 
 use self::message_log::MessageLog;
 pub(crate) use self::working_folder::WorkingFolder;
@@ -188,6 +188,8 @@ pub(crate) struct AgentRunner {
     processes: ProcessRecords,
     /// Proxy through which agents reach models and agent tools.
     gateway: Gateway,
+    /// Network access of signed-in agents, and of setups.
+    egress: EgressProxy,
     /// Limit on read-only agents, which the agent task queue does not count.
     read_only_slots: SlotQueue,
 }
@@ -198,11 +200,11 @@ impl AgentRunner {
         config: Arc<WorkerConfig>,
         store: Store,
         knowledge: Knowledge,
-        processes: ProcessRecords,
+        (processes, egress): (ProcessRecords, EgressProxy),
     ) -> Result<Self, Error> {
         let gateway = Gateway::open(Some(&config.data_dir.join(GATEWAY_SOCKET))).await?;
         let read_only_slots = SlotQueue::new(config.slots);
-        Ok(Self { config, store, knowledge, processes, gateway, read_only_slots })
+        Ok(Self { config, store, knowledge, processes, gateway, egress, read_only_slots })
     }
 
     /// Waits for a free slot for an agent with read-only access, in the order of priority.
@@ -285,7 +287,7 @@ impl AgentRunner {
         checkout.check_out(commit).await?;
         let mut failed_setup = None;
         if mode == RunMode::Validate {
-            let host = (&*self.config, &self.processes);
+            let host = (&*self.config, &self.processes, &self.egress);
             let touched = worktree.changed_files(base, commit).await?;
             let has_other_locks = ctx.rules.setup.covers(touched.keys().map(String::as_str));
             let target = CommitToSetUp { commit, has_other_locks };
@@ -355,20 +357,26 @@ impl AgentRunner {
                 return Ok(AgentRun::not_started(RunEnd::Quota { until }, provider));
             }
         };
-        let at = now();
-        let bounds = self.bounds(ctx, allowance, at).await?;
-        if bounds.iter().any(is_reached) {
-            return Ok(AgentRun::not_started(RunEnd::OverBudget, provider));
-        }
         let upstream = self.upstream(rules);
         let model = project.rules.selected_model(&selection).map(str::to_owned);
+        let wanted = WantedBudget {
+            allowance,
+            estimate: project.rules.tiers.get(selection.tier).typical_run_usd,
+            is_metered: upstream.is_some(),
+        };
         if let Some(model) = &model
-            && upstream.is_some()
-            && bounds.iter().any(|bound| bound.limit.usd.is_some())
+            && wanted.is_metered
+            && wanted.limits_dollars(ctx)
             && !prices::is_priced(model, &project.rules.prices)
         {
             let end = RunEnd::Unpriced { model: model.clone() };
             return Ok(AgentRun::not_started(end, provider));
+        }
+        if let Some(model) = &model
+            && !self.config.operator.allows_model(model)
+        {
+            let reason = format!("the operator has not allowed the model `{model}`");
+            return Ok(AgentRun::not_started(RunEnd::Unavailable { reason }, provider));
         }
         let answers = self.earlier_answers(ctx, mode).await?;
         let allowed = answered_questions::allowed_subjects(&answers);
@@ -379,6 +387,10 @@ impl AgentRunner {
                 return Ok(AgentRun::not_started(RunEnd::Unavailable { reason }, provider));
             }
         };
+        let Some(budget) = reserve_budget(&self.store, ctx, wanted).await? else {
+            return Ok(AgentRun::not_started(RunEnd::OverBudget, provider));
+        };
+        let at = now();
         let path = folder.path();
         let permissions = PermissionRules::new(&path, mode, &ctx.rules.permissions, allowed)
             .map_err(|error| Error::Configuration(error.to_string()))?
@@ -389,13 +401,26 @@ impl AgentRunner {
             _ => format!("{mode}-{name}"),
         });
         let home = self.agent_home(ctx, &home);
+        let had_home = home.exists();
+        let is_signed_in = upstream.is_none() && kind != SandboxKind::Off;
+        let mut credentials = Vec::new();
+        if is_signed_in {
+            // An earlier attempt could change the home meanwhile.
+            self.processes.take_over(ctx.run_id(), self.config.timeouts.stop).await?;
+            credentials = match self.prepare_signed_in_home(rules, &home).await {
+                Ok(credentials) => credentials,
+                Err(reason) => {
+                    return Ok(AgentRun::not_started(RunEnd::Unavailable { reason }, provider));
+                }
+            };
+        }
         let setup_home = folder.setup_home(&self.config, ctx.task.id);
         let sandbox = self.sandbox(
             project,
             (kind, &path, &setup_home),
             &permissions,
             mode,
-            (rules, &home, upstream.is_some()),
+            (credentials, &home, upstream.is_some()),
         );
         let sandbox = match kind {
             SandboxKind::Off => sandbox,
@@ -411,7 +436,7 @@ impl AgentRunner {
         } else {
             ""
         };
-        let same = |run: &RunRecord| run.agent == name.as_str() && home.exists();
+        let same = |run: &RunRecord| run.agent == name.as_str() && had_home;
         let answers_text = answered_questions::format_answers(&answers);
         let (last, continuation) = match (before, continuation) {
             (Some(before), _) => (Some(before), None),
@@ -441,7 +466,7 @@ impl AgentRunner {
             mode,
             brief: brief.as_deref(),
             seconds,
-            allowance,
+            allowance: budget.limit,
             protected: &permissions.protected_patterns(),
             denied: &permissions.denied_commands(),
             answers: &answers_text,
@@ -465,7 +490,7 @@ impl AgentRunner {
             mode,
             time_limit: Duration::from_secs(u64::from(seconds)),
             shell_limit: shell_limit(&ctx.rules, seconds),
-            spend_limit: allowance,
+            spend_limit: budget.limit,
             protected_paths: permissions.protected_patterns(),
             denied_commands: permissions.denied_commands(),
             ask_commands: permissions.ask_commands(),
@@ -480,7 +505,8 @@ impl AgentRunner {
                 gateway: self.gateway.clone(),
                 upstream,
                 prices: project.rules.prices.clone(),
-                budget_limits: bounds,
+                models: self.config.operator.models.clone(),
+                budget_limits: budget.bounds.clone(),
                 warn_percent: ctx.rules.budget.warn_percent,
             }),
             search: self.knowledge.search(ctx.project()),
@@ -529,7 +555,8 @@ impl AgentRunner {
             })
         });
         let behind = request.access.as_ref().is_some_and(|access| access.upstream.is_some());
-        let agent = self.agent(rules, behind, &setup_home);
+        let private_home = is_signed_in.then_some(request.home.as_path());
+        let agent = self.agent(rules, behind, private_home, &setup_home);
         if let Some(git) = &attached {
             git.attach(&path).await?;
         }
@@ -547,6 +574,7 @@ impl AgentRunner {
         if let Err(error) = recorder.finish(ending, report.usage, report.metered).await {
             tracing::warn!(%error, run = %request.run, "failed to save run record");
         }
+        budget.settle().await;
         if report.end == RunEnd::Cancelled {
             return Err(Error::Stopped);
         }
@@ -601,49 +629,6 @@ impl AgentRunner {
         }
     }
 
-    /// Returns the spending limits of the run, the project and the current day.
-    async fn bounds(
-        &self,
-        ctx: &JobContext,
-        allowance: SpendLimit,
-        at: Timestamp,
-    ) -> Result<Vec<BudgetLimit>, Error> {
-        let mut bounds = vec![BudgetLimit {
-            scope: BudgetScope::Task,
-            limit: allowance,
-            spent: Spend::default(),
-        }];
-        let project = ctx.project();
-        let midnight = at.date_naive().and_time(chrono::NaiveTime::MIN).and_utc();
-        let budget = &ctx.rules.budget;
-        for (whose, usd, since) in [
-            (BudgetScope::Project, budget.project_usd, Timestamp::UNIX_EPOCH),
-            (BudgetScope::Day, budget.day_usd, midnight),
-        ] {
-            if usd.is_some() {
-                let total = self.store.usage_since(project, since).await?;
-                let spent = Spend { usd: total.usd, tokens: total.tokens, estimated: false };
-                bounds.push(BudgetLimit {
-                    scope: whose,
-                    limit: SpendLimit { usd, tokens: None },
-                    spent,
-                });
-            }
-        }
-        Ok(bounds)
-    }
-
-    /// Builds the agent with its environment. The provider's key stays in the gateway.
-    fn agent(&self, rules: &AgentRules, behind_gateway: bool, setup_home: &Path) -> CodingAgent {
-        let mut agent = CodingAgent::from_rules(rules, &self.config.environment);
-        if behind_gateway {
-            agent.inherited.remove(&rules.key);
-            agent.inherited.extend(toolchains::variables(&self.config.environment));
-        }
-        agent.inherited.extend(toolchains::installed_variables(setup_home));
-        agent
-    }
-
     /// Returns the provider that the gateway calls, if the worker has its key.
     fn upstream(&self, rules: &AgentRules) -> Option<Upstream> {
         let key = self.config.environment.get(&rules.key).filter(|key| !key.is_empty())?;
@@ -655,7 +640,7 @@ impl AgentRunner {
     fn secrets(&self, rules: &AgentRules, upstream: Option<&Upstream>) -> Vec<Secret> {
         let own = rules.env.values().filter(|value| !value.contains("{{"));
         let inherited =
-            rules.inherit.iter().filter(|name| !BASE_VARIABLES.contains(&name.as_str()));
+            rules.inherit.iter().filter(|name| !COMMON_VARIABLES.contains(&name.as_str()));
         let inherited = inherited.filter_map(|name| self.config.environment.get(name));
         let secrets = own.chain(inherited).map(Secret::new);
         secrets.chain(upstream.map(|upstream| upstream.key.clone())).collect()
@@ -669,53 +654,6 @@ impl AgentRunner {
     /// Returns the directory with the home directories of this task.
     fn task_homes(&self, ctx: &JobContext) -> PathBuf {
         self.config.data_dir.join("homes").join(ctx.task.id.to_string())
-    }
-
-    /// Builds the sandbox of an agent, without its git directory.
-    fn sandbox(
-        &self,
-        project: &ProjectContext,
-        (kind, worktree, setup_home): (SandboxKind, &Path, &Path),
-        permissions: &PermissionRules,
-        mode: RunMode,
-        (rules, home, metered): (&AgentRules, &Path, bool),
-    ) -> Sandbox {
-        let own = self.config.environment.get("HOME").map(PathBuf::from);
-        let below = |names: &[String]| {
-            let own = own.clone();
-            names.iter().filter_map(move |name| Some(own.as_ref()?.join(name))).collect::<Vec<_>>()
-        };
-        let network = match (metered, self.gateway.socket()) {
-            (true, Some(socket)) => {
-                Network::Gateway { port: self.gateway.address().port(), socket: socket.to_owned() }
-            }
-            _ => Network::Open { ports: Vec::new() },
-        };
-        Sandbox {
-            kind,
-            launcher: self.config.launcher.clone(),
-            worktree: worktree.to_owned(),
-            read_only: mode.is_read_only(),
-            repository: None,
-            git: None,
-            home: home.to_owned(),
-            readable: project
-                .rules
-                .engines
-                .readable
-                .iter()
-                .map(PathBuf::from)
-                .chain(self.config.toolchains())
-                .chain([setup_home.to_owned()])
-                .collect(),
-            writable: if metered { Vec::new() } else { below(&rules.home) },
-            protected: permissions.existing_protected_paths(),
-            hidden: [self.config.data_dir.clone()]
-                .into_iter()
-                .chain(toolchains::secrets(&self.config.environment))
-                .collect(),
-            network,
-        }
     }
 }
 
@@ -749,13 +687,6 @@ fn shell_limit(rules: &Rules, run_seconds: u32) -> Duration {
     let slowest = rules.gates.values().map(|gate| gate.timeout_seconds).max();
     let seconds = slowest.unwrap_or_default().max(MIN_SHELL_SECONDS).min(run_seconds);
     Duration::from_secs(u64::from(seconds))
-}
-
-/// Returns whether a limit is used up.
-fn is_reached(bound: &BudgetLimit) -> bool {
-    let BudgetLimit { limit, spent, .. } = bound;
-    limit.usd.is_some_and(|usd| spent.usd >= usd)
-        || limit.tokens.is_some_and(|tokens| spent.tokens >= tokens)
 }
 
 #[cfg(test)]

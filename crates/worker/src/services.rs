@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use tamma_engine::egress::EgressProxy;
 use tamma_engine::process::ProcessRecords;
 use tamma_store::Store;
 
@@ -20,6 +21,8 @@ pub(crate) struct Services {
     pub(crate) store: Store,
     /// Processes on this machine, so that another attempt can stop them.
     pub(crate) processes: ProcessRecords,
+    /// Network access of sandboxes.
+    pub(crate) egress: EgressProxy,
     pub(crate) repositories: Repositories,
     pub(crate) knowledge: Knowledge,
     pub(crate) agents: AgentRunner,
@@ -34,11 +37,17 @@ impl Services {
     ) -> Result<Self, Error> {
         let config = Arc::new(config);
         let repositories = Repositories::open(config.clone(), store.clone()).await?;
-        let knowledge = Knowledge::new(&store, &config.environment);
-        let agents =
-            AgentRunner::open(config.clone(), store.clone(), knowledge.clone(), processes.clone());
+        let knowledge = Knowledge::new(&store, &config);
+        let hosts = &config.operator.sandbox.hosts;
+        let egress = EgressProxy::open(&config.data_dir, hosts, config.https_proxy()).await?;
+        let agents = AgentRunner::open(
+            config.clone(),
+            store.clone(),
+            knowledge.clone(),
+            (processes.clone(), egress.clone()),
+        );
         let agents = agents.await?;
-        Ok(Self { config, store, processes, repositories, knowledge, agents })
+        Ok(Self { config, store, processes, egress, repositories, knowledge, agents })
     }
 
     /// Returns the prompts that a task is pinned to. Tasks from before prompts were pinned use the

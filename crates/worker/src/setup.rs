@@ -11,6 +11,7 @@ use std::time::Duration;
 use tamma_core::ids::{CommitId, TaskId};
 use tamma_core::rules::Rules;
 use tamma_core::task_loop::Job;
+use tamma_engine::egress::EgressProxy;
 use tamma_engine::gate::GateCheckout;
 use tamma_engine::process::ProcessRecords;
 use tamma_engine::sandbox::{self, Network, Sandbox, SandboxKind};
@@ -50,9 +51,7 @@ impl CommandPlace<'_> {
         kind: SandboxKind,
         network: Network,
     ) -> Sandbox {
-        let environment = &config.environment;
         let readable = rules.engines.readable.iter().map(PathBuf::from);
-        let hidden = [config.data_dir.clone()].into_iter();
         Sandbox {
             kind,
             launcher: config.launcher.clone(),
@@ -64,8 +63,9 @@ impl CommandPlace<'_> {
             readable: readable.chain(config.toolchains()).collect(),
             writable: Vec::new(),
             protected: Vec::new(),
-            hidden: hidden.chain(toolchains::secrets(environment)).collect(),
+            hidden: config.hidden_paths(),
             network,
+            limits: config.operator.sandbox.limits,
         }
     }
 
@@ -89,7 +89,7 @@ impl CommandPlace<'_> {
     /// Builds the setup of this checkout, if one is configured.
     fn setup(
         &self,
-        config: &WorkerConfig,
+        (config, egress): (&WorkerConfig, &EgressProxy),
         ctx: &JobContext,
         project: &ProjectContext,
         variables: TestVariables,
@@ -106,12 +106,7 @@ impl CommandPlace<'_> {
             lock_globs: rules.lock_globs(),
             time_limit: Duration::from_secs(u64::from(rules.timeout_seconds)),
             env,
-            sandbox: self.sandbox(
-                config,
-                &project.rules,
-                kind,
-                Network::Open { ports: Vec::new() },
-            ),
+            sandbox: self.sandbox(config, &project.rules, kind, egress.network(None)),
         }))
     }
 
@@ -130,7 +125,7 @@ pub(crate) fn setup_home(config: &WorkerConfig, task: TaskId) -> PathBuf {
 /// Prepares the worktree of a task, unless it is prepared already. Returns a failure that an agent
 /// may have caused and can repair.
 pub(crate) async fn set_up_worktree(
-    (config, processes): (&WorkerConfig, &ProcessRecords),
+    (config, processes, egress): (&WorkerConfig, &ProcessRecords, &EgressProxy),
     ctx: &JobContext,
     project: &ProjectContext,
     worktree: &Worktree,
@@ -140,7 +135,7 @@ pub(crate) async fn set_up_worktree(
         repository: worktree.repository(),
         home: setup_home(config, ctx.task.id),
     };
-    let Some(setup) = place.setup(config, ctx, project, TestVariables::Withheld)? else {
+    let Some(setup) = place.setup((config, egress), ctx, project, TestVariables::Withheld)? else {
         return Ok(None);
     };
     if worktree.is_set_up(&setup).await.map_err(setup_error)? {
@@ -149,7 +144,9 @@ pub(crate) async fn set_up_worktree(
     let touched = worktree.diff_stat(ctx.base()?).await?;
     let is_unused = touched.is_empty() && !may_have_run(ctx);
     let variables = if is_unused { TestVariables::Included } else { TestVariables::Withheld };
-    let Some(setup) = place.setup(config, ctx, project, variables)? else { return Ok(None) };
+    let Some(setup) = place.setup((config, egress), ctx, project, variables)? else {
+        return Ok(None);
+    };
     place.prepare_home(config)?;
     let which = (ctx.run_id(), now());
     let ended = worktree.set_up(&setup, which, processes, &ctx.stop).await;
@@ -187,7 +184,7 @@ pub(crate) struct CommitToSetUp {
 /// With the lock files of the base commit, the setup runs on all files of the base commit, in an
 /// empty checkout.
 pub(crate) async fn set_up_checkout(
-    (config, processes): (&WorkerConfig, &ProcessRecords),
+    (config, processes, egress): (&WorkerConfig, &ProcessRecords, &EgressProxy),
     ctx: &JobContext,
     project: &ProjectContext,
     checkout: &GateCheckout,
@@ -203,7 +200,9 @@ pub(crate) async fn set_up_checkout(
     } else {
         (TestVariables::Included, "a checkout of the base commit")
     };
-    let Some(setup) = place.setup(config, ctx, project, variables)? else { return Ok(()) };
+    let Some(setup) = place.setup((config, egress), ctx, project, variables)? else {
+        return Ok(());
+    };
     if checkout.is_set_up(&setup).await.map_err(setup_error)? {
         return Ok(());
     }
@@ -253,5 +252,25 @@ fn setup_error(error: setup::Error) -> Error {
         setup::Error::Cancelled => Error::Stopped,
         setup::Error::Checkout(error) => error.into(),
         setup::Error::Process(error) => error.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sandbox_hides_the_folder_of_the_operator_token() {
+        let data = PathBuf::from("/home/ada/.local/share/tamma");
+        let work = data.join("work");
+        let place = CommandPlace {
+            path: work.join("checkouts/1"),
+            repository: Path::new("/home/ada/greeter"),
+            home: work.join("homes/1"),
+        };
+        let config = WorkerConfig { hidden: vec![data.clone()], ..WorkerConfig::new(&work) };
+        let rules = Rules::default();
+        let sandbox = place.sandbox(&config, &rules, SandboxKind::Bubblewrap, Network::Disabled);
+        assert_eq!(sandbox.hidden, [work, data]);
     }
 }

@@ -27,14 +27,17 @@ impl StepWriter {
         Self { store, repositories, rules_cache: Arc::default() }
     }
 
-    /// Saves pending steps idempotently, and returns their rules.
-    pub(crate) async fn save(&self, pending: &PendingSteps) -> Result<Arc<Rules>, Error> {
+    /// Saves pending steps idempotently. Returns their rules, and whether later steps are stored.
+    ///
+    /// Fails with [`Error::Diverged`] if the database has another history of the task, or none.
+    pub(crate) async fn save(&self, pending: &PendingSteps) -> Result<(Arc<Rules>, bool), Error> {
         let rules = match &pending.submission {
             Some(submission) => {
                 self.store.save_rules(&submission.rules).await?;
                 Arc::new(submission.rules.clone())
             }
-            None => self.rules(pending.policy).await?,
+            // An older database was restored.
+            None => self.rules(pending.policy).await.map_err(as_divergence)?,
         };
         let mut steps = &pending.steps[..];
         // Step 0 inserts the task itself.
@@ -46,17 +49,20 @@ impl StepWriter {
             }
             steps = rest;
         }
+        let mut has_later_steps = false;
         match self.store.save_steps(steps, &rules).await {
             // Later steps are stored, so these are too.
-            Err(tamma_store::Error::Conflict(Conflict::StaleStep { .. })) => {}
-            saved => drop(saved?),
+            Err(tamma_store::Error::Conflict(Conflict::StaleStep { .. })) => {
+                has_later_steps = true;
+            }
+            saved => drop(saved.map_err(|error| as_divergence(error.into()))?),
         }
         if let Some(last) = pending.steps.last()
             && last.next.state.is_terminal()
         {
             self.repositories.start_cleanup(pending.project, &last.next);
         }
-        Ok(rules)
+        Ok((rules, has_later_steps))
     }
 
     async fn rules(&self, version: PolicyVersion) -> Result<Arc<Rules>, Error> {
@@ -71,5 +77,17 @@ impl StepWriter {
             all.insert(version, rules.clone());
         }
         Ok(rules)
+    }
+}
+
+/// Converts an error that shows another history of the task in the database.
+pub(crate) fn as_divergence(error: Error) -> Error {
+    use tamma_store::Error as Stored;
+    match &error {
+        Error::Store(Stored::Conflict(conflict)) if conflict.is_divergence() => {
+            Error::Diverged(conflict.to_string())
+        }
+        Error::Store(missing @ Stored::NotFound { .. }) => Error::Diverged(missing.to_string()),
+        _ => error,
     }
 }

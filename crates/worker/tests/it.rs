@@ -15,6 +15,8 @@ mod agent_tools;
 mod cluster;
 #[path = "it/complete_task.rs"]
 mod complete_task;
+#[path = "it/dependencies.rs"]
+mod dependencies;
 #[path = "it/durability.rs"]
 mod durability;
 #[path = "it/fault_injection.rs"]
@@ -35,6 +37,8 @@ mod pipeline_durability;
 mod pipelines;
 #[path = "it/questions.rs"]
 mod questions;
+#[path = "it/reset.rs"]
+mod reset;
 #[path = "it/results.rs"]
 mod results;
 #[path = "it/run_recorder.rs"]

@@ -122,6 +122,9 @@ def main() -> int:
       - {{ type: email, config: {{ smtp: "smtp://127.0.0.1:{smtp}", from: "tamma@example.org", to: "team@example.org" }} }}
 """
         subprocess.run(["bash", SHOP, folder, PROGRAMS], env={**env, "SHOP_RULES": rules}, check=True)
+        # The receivers are on this machine.
+        with (folder / "data" / "operator.yaml").open("a") as operator:
+            operator.write("alert_hosts: [127.0.0.1]\n")
         (folder / "gitconfig").write_text("[user]\n\tname = Grace\n\temail = grace@example.org\n")
         tamma = str(PROGRAMS / "tamma")
         log = folder / "log"

@@ -20,7 +20,7 @@ const rules = `scrum_master: { alerts: { channels: [{ type: slack, config: { url
 pipelines: { split: { phases: [{ id: tasks, title: Tasks, runner: tasks }] } }`;
 const tamma = new Tamma(programs, rules);
 await tamma.start();
-const browser = await Browser.open(findings, pictures);
+const browser = await Browser.open(findings, pictures, tamma);
 
 // A reload removes this mark.
 const markPage = (page) => page.evaluate(() => { window.mark = true; });

@@ -84,6 +84,8 @@ export class Tamma {
     };
     const shop = path.join(here, "../../demo/shop.sh");
     execFileSync("bash", [shop, this.folder, programs], { env: { ...this.env, SHOP_RULES: rules } });
+    // The receiver of alerts is on this machine.
+    fs.appendFileSync(path.join(this.env.TAMMA_DATA, "operator.yaml"), "alert_hosts: [127.0.0.1]\n");
     this.repository = path.join(this.folder, "shop");
     fs.writeFileSync(this.env.GIT_CONFIG_GLOBAL, "[user]\n\tname = Grace\n\temail = grace@example.org\n");
   }
@@ -99,6 +101,7 @@ export class Tamma {
         lines.on("line", () => {});
         this.url = url[0];
         this.env.TAMMA_LISTEN = new URL(this.url).host;
+        this.token = JSON.parse(fs.readFileSync(path.join(this.env.TAMMA_DATA, "server.json"), "utf8")).token;
         return;
       }
     }
@@ -117,7 +120,7 @@ export class Tamma {
   }
 
   async get(route) {
-    const response = await fetch(`${this.url}${route}`);
+    const response = await fetch(`${this.url}${route}`, { headers: { authorization: `Bearer ${this.token}` } });
     if (!response.ok) throw new Error(`${route}: ${response.status} ${await response.text()}`);
     return response.json();
   }
@@ -129,9 +132,9 @@ export class Tamma {
 
 // Browser that checks pages with axe and takes screenshots.
 export class Browser {
-  static async open(findings, pictures) {
+  static async open(findings, pictures, tamma) {
     const it = new Browser();
-    Object.assign(it, { findings, pictures });
+    Object.assign(it, { findings, pictures, tamma });
     fs.rmSync(pictures, { recursive: true, force: true });
     fs.mkdirSync(pictures, { recursive: true });
     it.browser = await chromium.launch({ executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium", args: ["--no-sandbox"] });
@@ -146,6 +149,9 @@ export class Browser {
     page.on("console", (it) => it.type() === "error" && !expected.test(it.text()) && this.findings.failures.push(`console: ${it.text()}`));
     page.on("pageerror", (it) => this.findings.failures.push(`script: ${it.message}`));
     page.setDefaultTimeout(60_000);
+    await page.goto((await this.tamma.run("sign-in")).trim());
+    await page.getByRole("button", { name: "Sign in" }).click();
+    await page.waitForURL(`${this.tamma.url}/`);
     return page;
   }
 

@@ -9,6 +9,7 @@ use anyhow::{Context as _, Result, ensure};
 use tamma_core::budget::SpendLimit;
 use tamma_core::cost::Tokens;
 use tamma_core::ids::{CommitId, ProjectId, TaskId};
+use tamma_core::operator::ResourceLimits;
 use tamma_core::repository_address::RepositoryAddress;
 use tamma_core::rules::{AgentPermissions, AgentRules};
 use tamma_core::task_loop::Timestamp;
@@ -185,6 +186,7 @@ impl AgentFixture {
                     max_quota_wait: Duration::from_secs(5),
                 }),
                 prices: BTreeMap::new(),
+                models: Vec::new(),
                 budget_limits: Vec::new(),
                 warn_percent: 80,
             }),
@@ -222,6 +224,7 @@ impl AgentFixture {
                 port: self.gateway.address().port(),
                 socket: self.gateway.socket()?.to_owned(),
             },
+            limits: ResourceLimits::default(),
         })
     }
 

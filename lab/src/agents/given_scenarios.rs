@@ -10,10 +10,10 @@ use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::json;
 use tamma_core::plan::FileAction;
 use tamma_engine::agent::{AgentUpdate, RunMode, RunReport, RunRequest};
+use tamma_engine::egress::EgressProxy;
 use tamma_engine::gate::GateCheckout;
 use tamma_engine::private_git::PrivateGit;
 use tamma_engine::process::ProcessRecords;
-use tamma_engine::sandbox::Network;
 use tamma_engine::setup::{SetupCommand, SetupOutcome};
 use tamma_engine::submission::Submission;
 use tamma_engine::worktree::Author;
@@ -205,7 +205,10 @@ pub(super) async fn dependencies(candidate: &Arc<Candidate>) -> Result<Option<&'
     sandbox.repository = Some(tree.repository().to_owned());
     sandbox.home.clone_from(&home);
     sandbox.readable.clone_from(&toolchains.folders);
-    sandbox.network = Network::Open { ports: Vec::new() };
+    // Only what the operator lists is reachable on this machine, and only with network access.
+    let hosts = [listener.local_addr()?.to_string()];
+    let egress = EgressProxy::open(fixture.root(), &hosts, None).await?;
+    sandbox.network = egress.network(None);
     let text = |name: &str, value: &str| (name.to_owned(), value.to_owned());
     let home_text = home.display().to_string();
     let setup = SetupCommand {

@@ -12,12 +12,12 @@ use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::{Value, json};
 use tamma_core::cost::Tokens;
 use tamma_core::plan::FileAction;
-use tamma_core::task_loop::{State, TaskLoop};
 use tamma_testkit::Cluster;
 use tamma_testkit::agent::{IMPLEMENTER, PLANNER, VALIDATOR};
 use tamma_testkit::model::{ConversationCase, ModelStep, Script, ScriptedModel, SentResponse};
 use tamma_testkit::project::ProjectConfig;
 use tamma_testkit::repository::Repository;
+use tamma_testkit::wait::wait_until;
 
 use super::contract::{done, run_command, tool};
 use super::fixture::Candidate;
@@ -201,19 +201,24 @@ async fn run_task(cluster: &Cluster, candidate: &Candidate, model: &ScriptedMode
     cluster.register_project(1, "greeter", &repository).await?;
     let options = ["--project", "greeter", "--criterion", CRITERION];
     let task = cluster.add_task(1, "Greet the world", &options).await?;
-    let is_settled = |task_loop: &TaskLoop| match task_loop.state {
-        State::Completed => Ok(true),
-        State::AwaitingApproval if task_loop.open_question.is_some() => {
-            bail!("the plan unexpectedly awaits approval")
-        }
-        State::HumanEscalation => bail!("the task asks a person"),
-        state => Ok(state.is_terminal()),
-    };
-    let settled = cluster.wait_for_task(task, TIMEOUT, is_settled).await;
-    let history = cluster.history(task).await.unwrap_or_default();
-    let reasons: Vec<_> = history.iter().filter_map(|entry| entry.reason.as_deref()).collect();
-    let state = settled.with_context(|| reasons.join("; "))?.state;
-    ensure!(state == State::Completed, "the task ended as {state}: {}", reasons.join("; "));
+    let id = task.to_string();
+    // With the command line, because an older program has other tables.
+    let settled = wait_until("the end of the task", TIMEOUT, async || {
+        let shown = cluster.cli.run(&["task", "show", &id, "--json"]).await?;
+        let shown: Value = serde_json::from_str(&shown)?;
+        let state = shown["state"].as_str().context("the task has no state")?;
+        let is_settled = match state {
+            "awaiting_approval" => shown["question"].is_object(),
+            "human_escalation" | "completed" | "failed" | "cancelled" => true,
+            _ => false,
+        };
+        Ok(is_settled.then(|| state.to_owned()))
+    })
+    .await?;
+    if settled != "completed" {
+        let history = cluster.cli.run(&["task", "history", &id]).await?;
+        bail!("the task is in state {settled}:\n{history}");
+    }
     Ok(())
 }
 

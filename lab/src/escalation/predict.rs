@@ -59,6 +59,7 @@ pub(crate) async fn predict(
         priority: stored.task.priority,
         at: first.at,
         by: first.actor.clone(),
+        auth: first.auth,
         submitted_plan: None,
         edition: Edition::NEWEST,
     };
@@ -79,8 +80,13 @@ pub(crate) async fn predict(
             if it.state.is_terminal() {
                 break;
             }
-            let event =
-                TaskEvent { format: FormatVersion, at: results.at, by: Actor::Tamma, kind: what };
+            let event = TaskEvent {
+                format: FormatVersion,
+                at: results.at,
+                by: Actor::Tamma,
+                auth: None,
+                kind: what,
+            };
             let next = step(&it, &event, &rules)
                 .map_err(|refusal| anyhow::anyhow!("core refuses {job:?}: {refusal}"))?;
             it = next.next;

@@ -62,6 +62,7 @@ impl McpFixture {
         let configure = |config: ProjectConfig| config.more(&rules);
         let project = cluster.add_project(1, "greeter", repository, &script, configure).await?;
         project.repository.commit("a greeting")?;
+        cluster.cli.run(&["access", "import", "--project", "greeter"]).await?;
         let token = async |name: &str| -> Result<String> {
             let output = cluster.cli.run(&["person", "add", name, "--json"]).await?;
             let issued: Value = serde_json::from_str(&output)?;

@@ -4,8 +4,7 @@
 //! be counted from outside.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use tamma_testkit::Cluster;
@@ -14,7 +13,7 @@ use tamma_testkit::repository::Repository;
 
 use super::client::StoryClient;
 use super::point::{LAST, PhaseMoment, PhasePoint};
-use super::project::{AgentLog, StoryProject, phase_case, success};
+use super::project::{AgentLog, HELD, StoryProject, phase_case, success};
 
 /// Story of one kill, with its project.
 #[derive(Debug)]
@@ -81,21 +80,9 @@ impl KillFixture {
             PhaseMoment::Delivers => "grep -q ' refs/heads/'".to_owned(),
             _ => return Ok(()),
         };
-        let text = format!(
-            "#!/bin/sh\nif {condition}; then\n  echo '{HELD}' >> '{log}'\n  \
-             while [ ! -e '{}' ]; do sleep 0.05; done\nfi\n",
-            go.display()
-        );
-        let hooks = self.project.project.repository.path().join(".git/hooks");
-        fs::create_dir_all(&hooks)?;
-        let hook = hooks.join("pre-receive");
-        fs::write(&hook, text)?;
-        Ok(fs::set_permissions(&hook, fs::Permissions::from_mode(0o755))?)
+        self.project.hold_push(&condition, &go)
     }
 }
-
-/// Line of something that waits at the hold.
-const HELD: &str = "held";
 
 fn line(story: &str, phase: u8, word: &str) -> String {
     format!("{story} {phase} {word}")
@@ -107,13 +94,7 @@ pub(crate) fn work(phase: u8) -> (String, String) {
 }
 
 /// Returns the case of a phase. At the hold, half of its work is in the worktree.
-fn agent_case(
-    log: &AgentLog,
-    story: &str,
-    phase: u8,
-    point: PhasePoint,
-    go: &std::path::Path,
-) -> PromptCase {
+fn agent_case(log: &AgentLog, story: &str, phase: u8, point: PhasePoint, go: &Path) -> PromptCase {
     let (path, content) = work(phase);
     let write =
         |content: &str| AgentStep::Write { path: (&path).into(), content: content.to_owned() };

@@ -21,6 +21,9 @@ use tamma_testkit::repository::Repository;
 /// Feature of every story.
 pub(crate) const FEATURE: &str = "plans/features/wishlist";
 
+/// Line of something that waits at a hold.
+pub(crate) const HELD: &str = "held";
+
 /// Project with stories.
 #[derive(Debug)]
 pub(crate) struct StoryProject {
@@ -60,6 +63,25 @@ impl StoryProject {
         log.write_program(&program)?;
         Ok(Self { project, log })
     }
+
+    /// Holds pushes to the repository until a file exists, if a shell condition holds. The condition
+    /// can read the references from standard input.
+    pub(crate) fn hold_push(&self, condition: &str, go: &Path) -> Result<()> {
+        let text = format!(
+            "#!/bin/sh\nif {condition}; then\n  echo '{HELD}' >> '{}'\n  \
+             while [ ! -e '{}' ]; do sleep 0.05; done\nfi\n",
+            self.log.path().display(),
+            go.display()
+        );
+        let hooks = self.project.repository.path().join(".git/hooks");
+        fs::create_dir_all(&hooks)?;
+        write_executable(&hooks.join("pre-receive"), &text)
+    }
+}
+
+fn write_executable(path: &Path, text: &str) -> Result<()> {
+    fs::write(path, text)?;
+    Ok(fs::set_permissions(path, fs::Permissions::from_mode(0o755))?)
 }
 
 impl AgentLog {
@@ -70,8 +92,7 @@ impl AgentLog {
             "#!/bin/sh\necho \"start $(date +%s%N) $TAMMA_RUN\" >> '{log}'\nexec '{}'\n",
             agent.display()
         );
-        fs::write(path, text)?;
-        Ok(fs::set_permissions(path, fs::Permissions::from_mode(0o755))?)
+        write_executable(path, &text)
     }
 
     /// Returns the path of the log.

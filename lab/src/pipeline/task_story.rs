@@ -28,18 +28,21 @@ const STORY: &str = "TASKS-001";
 /// Number of tasks that run at the same time.
 const PARALLEL: usize = 3;
 
+/// Name that a task adds.
+pub(crate) const NAME: &str = "cy";
+
 /// Name that the gate rejects.
 const WRONG: &str = "wrong";
 
 /// Task of the story.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct PlannedTask {
-    key: &'static str,
+pub(crate) struct PlannedTask {
+    pub(crate) key: &'static str,
     depends_on: &'static [&'static str],
     fails: bool,
 }
 
-const fn task(key: &'static str, depends_on: &'static [&'static str]) -> PlannedTask {
+pub(crate) const fn task(key: &'static str, depends_on: &'static [&'static str]) -> PlannedTask {
     PlannedTask { key, depends_on, fails: false }
 }
 
@@ -142,6 +145,19 @@ pub(crate) async fn run(cluster: &Cluster, number: u32, quick: bool) -> Result<S
 
 /// Returns the script of the planners and implementers. Each task writes a file of its own.
 fn script(tasks: &[PlannedTask], breaks: bool) -> Script {
+    let submit = AgentStep::Submit(split(tasks));
+    let mut cases = vec![PromptCase::new(format!("Split the story {STORY}"), [submit])];
+    for task in tasks {
+        let content = if task.fails && breaks { WRONG } else { NAME };
+        let path = file(task.key).into();
+        let write = AgentStep::Write { path, content: format!("{content}\n") };
+        cases.extend(task_cases(task, vec![write]));
+    }
+    Script::from_cases(cases)
+}
+
+/// Returns the split that the planner submits.
+pub(crate) fn split(tasks: &[PlannedTask]) -> Value {
     let story_task = |task: &PlannedTask| -> Value {
         json!({
             "key": task.key, "title": title(task),
@@ -150,30 +166,27 @@ fn script(tasks: &[PlannedTask], breaks: bool) -> Script {
             "depends_on": task.depends_on, "estimated_lines": 1,
         })
     };
-    let split = json!({ "tasks": tasks.iter().map(story_task).collect::<Vec<_>>() });
-    let submit = AgentStep::Submit(split);
-    let mut cases = vec![PromptCase::new(format!("Split the story {STORY}"), [submit])];
-    for task in tasks {
-        let path = file(task.key);
-        let file_changes = vec![sample_change(path.clone(), FileAction::Create)];
-        let plan = Plan { file_changes, ..sample_plan(1) };
-        let content = if task.fails && breaks { WRONG } else { "cy" };
-        let write = AgentStep::Write { path: path.into(), content: format!("{content}\n") };
-        // The heading of a planner's prompt continues with the type of the task.
-        let heading = format!("# Task: {}", title(task));
-        let planned = [AgentStep::Plan(Box::new(plan))];
-        cases.push(PromptCase::new(format!("{heading} ("), planned));
-        cases.push(PromptCase::new(format!("{heading}\n"), [write]));
-    }
-    Script::from_cases(cases)
+    json!({ "tasks": tasks.iter().map(story_task).collect::<Vec<_>>() })
 }
 
-fn title(task: &PlannedTask) -> String {
+/// Returns the cases of a task's planner and implementer.
+pub(crate) fn task_cases(task: &PlannedTask, implement: Vec<AgentStep>) -> [PromptCase; 2] {
+    let file_changes = vec![sample_change(file(task.key), FileAction::Create)];
+    let plan = Plan { file_changes, ..sample_plan(1) };
+    // The heading of a planner's prompt continues with the type of the task.
+    let heading = format!("# Task: {}", title(task));
+    [
+        PromptCase::new(format!("{heading} ("), [AgentStep::Plan(Box::new(plan))]),
+        PromptCase::new(format!("{heading}\n"), implement),
+    ]
+}
+
+pub(crate) fn title(task: &PlannedTask) -> String {
     format!("List the names of {}", task.key)
 }
 
 /// Returns the file that a task writes.
-fn file(key: &str) -> String {
+pub(crate) fn file(key: &str) -> String {
     format!("names/{key}.txt")
 }
 
@@ -291,7 +304,7 @@ fn check_branches(project: &StoryProject, finished: &FinishedRun) -> Result<()> 
         for branch in [&format!("tamma/{task}"), &finished.branch] {
             let object = format!("{branch}:{}", file(&node.key));
             let found = project.project.repository.git(&["show", &object]).unwrap_or_default();
-            ensure!(found == "cy", "{} has `{found}` on {branch}", node.key);
+            ensure!(found == NAME, "{} has `{found}` on {branch}", node.key);
         }
     }
     Ok(())

@@ -2,6 +2,7 @@
 //! that it finishes.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
@@ -29,7 +30,8 @@ const EXIT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Result of a kill.
 #[derive(Debug)]
 pub(crate) struct PhaseTrial {
-    pub(crate) point: PhasePoint,
+    /// Point of the story.
+    pub(crate) point: String,
     pub(crate) victim: Victim,
     /// Time from the kill to the end of the story.
     pub(crate) took: Duration,
@@ -46,18 +48,23 @@ pub(crate) async fn run(
     victim: Victim,
 ) -> PhaseTrial {
     let mut killed = Instant::now();
-    let mut result = attempt(components, number, point, victim, &mut killed).await;
+    let result = attempt(components, number, point, victim, &mut killed).await;
     let took = killed.elapsed();
-    match (components.restart_exited().await, &mut result) {
-        (Ok(exited), Ok(findings)) => {
-            for name in exited {
-                findings.add_lost(format!("{name}, which exited"));
-            }
-        }
-        (Err(error), result @ Ok(_)) => *result = Err(error),
-        (_, Err(_)) => {}
+    let result = restart_exited(components, result).await;
+    PhaseTrial { point: point.to_string(), victim, took, result }
+}
+
+/// Restarts components that exited by themselves, each of which is a finding.
+pub(crate) async fn restart_exited(
+    components: &mut Components,
+    result: Result<PhaseFindings>,
+) -> Result<PhaseFindings> {
+    let exited = components.restart_exited().await;
+    let mut findings = result?;
+    for name in exited? {
+        findings.add_lost(format!("{name}, which exited"));
     }
-    PhaseTrial { point, victim, took, result }
+    Ok(findings)
 }
 
 #[expect(clippy::disallowed_methods, reason = "measures a duration")]
@@ -83,7 +90,8 @@ async fn attempt(
     reach(components, &fixture, id, point)
         .await
         .with_context(|| format!("the story does not reach {point}"))?;
-    let running = leftovers(components, &fixture, id);
+    let folder = &fixture.project.project.folder;
+    let running = leftovers(components, folder, id);
 
     *killed = Instant::now();
     components.kill(victim).await?;
@@ -99,7 +107,7 @@ async fn attempt(
         // A surviving agent would finish a run that is started again.
         let owner = id.to_string();
         let survives = |it: &LeftoverProcess| it.is_run_of(&owner) && running.contains(it);
-        let exited = || !leftovers(components, &fixture, id).iter().any(survives);
+        let exited = || !leftovers(components, folder, id).iter().any(survives);
         if wait_until_true("the killed run", EXIT_TIMEOUT, exited).await.is_err() {
             findings.orphaned.push("a run of the killed worker".to_owned());
         }
@@ -113,12 +121,22 @@ async fn attempt(
     fixture.release()?;
     let finished = fixture.client(&components.cluster).finished(id, 1).await?;
     judge(components, &fixture, &finished, point, &mut findings).await?;
-    let exited = || leftovers(components, &fixture, id).is_empty();
+    find_orphans(components, folder, id, &mut findings).await;
+    Ok(findings)
+}
+
+/// Adds processes that do not exit after the end of a story.
+pub(crate) async fn find_orphans(
+    components: &Components,
+    folder: &Path,
+    id: PipelineId,
+    findings: &mut PhaseFindings,
+) {
+    let exited = || leftovers(components, folder, id).is_empty();
     if wait_until_true("leftover processes", EXIT_TIMEOUT, exited).await.is_err() {
-        let left = leftovers(components, &fixture, id);
+        let left = leftovers(components, folder, id);
         findings.orphaned.extend(left.into_iter().map(|it| format!("{} {}", it.pid, it.line)));
     }
-    Ok(findings)
 }
 
 /// Waits until the story is at the point.
@@ -237,13 +255,9 @@ fn commit_subject(run: &PipelineRun, phase: u8) -> String {
 }
 
 /// Returns the processes that still run for a story.
-fn leftovers(
-    components: &Components,
-    fixture: &KillFixture,
-    id: PipelineId,
-) -> Vec<LeftoverProcess> {
+fn leftovers(components: &Components, folder: &Path, id: PipelineId) -> Vec<LeftoverProcess> {
     let server = components.cluster.server().ok().and_then(TammaProcess::pid);
     let roles = [server, components.worker.pid()];
     let known: BTreeSet<_> = roles.into_iter().flatten().chain([std::process::id()]).collect();
-    leftover::find(&id.to_string(), &fixture.project.project.folder, &known)
+    leftover::find(&id.to_string(), folder, &known)
 }

@@ -88,6 +88,7 @@ impl ReviewRunner {
         let launcher = Launcher { program: programs.launcher.clone(), args: Vec::new() };
         let config = WorkerConfig {
             environment: environment.clone(),
+            operator: tamma_testkit::operator::test_operator(),
             launcher,
             ..WorkerConfig::new(folder.join("data"))
         };
@@ -198,8 +199,16 @@ impl ReviewRunner {
         let by = Actor::Person("Ann".parse()?);
         let (at, priority) = (now(), task.priority);
         let (plan, edition) = (None, Edition::NEWEST);
-        let received =
-            TaskReceived { task: id, project, priority, at, by, submitted_plan: plan, edition };
+        let received = TaskReceived {
+            task: id,
+            project,
+            priority,
+            at,
+            by,
+            auth: None,
+            submitted_plan: plan,
+            edition,
+        };
         let first = begin(&received, rules);
         let (mut task_loop, mut due) = (first.next.clone(), first.commands.clone());
         let mut pending = PendingSteps {
@@ -254,8 +263,13 @@ impl ReviewRunner {
             }
             events.push((now(), EventKind::JobFinished { job_number, usage: None, outcome }));
             for (at, event_kind) in events {
-                let event =
-                    TaskEvent { format: FormatVersion, at, by: Actor::Tamma, kind: event_kind };
+                let event = TaskEvent {
+                    format: FormatVersion,
+                    at,
+                    by: Actor::Tamma,
+                    auth: None,
+                    kind: event_kind,
+                };
                 let step_taken = step(&task_loop, &event, rules).map_err(|error| {
                     anyhow::anyhow!("the task loop refuses the result of {kind}: {error:?}")
                 })?;

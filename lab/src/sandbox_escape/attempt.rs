@@ -1,8 +1,10 @@
 //! Escape attempt: steps of the agent, and a check from outside whether it escaped.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::Result;
+use tamma_core::operator::ResourceLimits;
 use tamma_engine::agent::{RunMode, RunReport};
 use tamma_engine::permission::PermissionViolation;
 use tamma_engine::sandbox::SandboxKind;
@@ -22,6 +24,16 @@ pub(crate) struct AttemptResult<'a> {
     pub(crate) patch: String,
 }
 
+/// Settings of a run that differ between attempts.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RunSetup {
+    pub(crate) mode: RunMode,
+    /// Agent calls its provider directly, through the egress proxy.
+    pub(crate) signed_in: bool,
+    pub(crate) limits: fn() -> ResourceLimits,
+    pub(crate) time_limit: Duration,
+}
+
 type StepsFn = Box<dyn Fn(&EscapeFixture) -> Vec<AgentStep>>;
 type EscapeCheck = Box<dyn Fn(&AttemptResult<'_>) -> bool>;
 
@@ -32,7 +44,7 @@ pub(crate) struct Attempt {
     pub(crate) stopped_by: &'static str,
     steps: StepsFn,
     escaped: EscapeCheck,
-    mode: RunMode,
+    setup: RunSetup,
     /// Cancels the run instead of letting it end.
     cancelled: bool,
     /// Takes effect when someone uses git in the worktree. In control runs, an unprotected git call
@@ -48,19 +60,7 @@ impl Attempt {
         script: impl Fn(&EscapeFixture) -> String + 'static,
         escaped: impl Fn(&AttemptResult<'_>) -> bool + 'static,
     ) -> Self {
-        let steps = move |fixture: &EscapeFixture| {
-            let home = fixture.home();
-            let file = home.join("attempt.sh");
-            // If the write fails, running the script reports it.
-            let _ = std::fs::write(&file, script(fixture));
-            let (home, done) = (home.display().to_string(), home.join("done"));
-            let command = format!("sh {home}/attempt.sh > {home}/output 2>&1; touch {home}/done");
-            let pid_file = PathBuf::from(format!("{home}/pid"));
-            vec![
-                AgentStep::Spawn { command, new_session: false, pid_file },
-                AgentStep::AwaitFile(done),
-            ]
-        };
+        let steps = move |fixture: &EscapeFixture| script_steps(fixture, &script(fixture));
         Self::steps(name, stopped_by, steps, escaped)
     }
 
@@ -76,14 +76,35 @@ impl Attempt {
             stopped_by,
             steps: Box::new(steps),
             escaped: Box::new(escaped),
-            mode: RunMode::Implement,
+            setup: RunSetup {
+                mode: RunMode::Implement,
+                signed_in: false,
+                limits: ResourceLimits::default,
+                time_limit: RUN_LIMIT,
+            },
             cancelled: false,
             needs_git: false,
         }
     }
 
-    pub(crate) fn in_mode(self, mode: RunMode) -> Self {
-        Self { mode, ..self }
+    pub(crate) fn in_mode(mut self, mode: RunMode) -> Self {
+        self.setup.mode = mode;
+        self
+    }
+
+    pub(crate) fn signed_in(mut self) -> Self {
+        self.setup.signed_in = true;
+        self
+    }
+
+    pub(crate) fn with_limits(mut self, limits: fn() -> ResourceLimits) -> Self {
+        self.setup.limits = limits;
+        self
+    }
+
+    pub(crate) fn with_time_limit(mut self, limit: Duration) -> Self {
+        self.setup.time_limit = limit;
+        self
     }
 
     pub(crate) fn cancelled(self) -> Self {
@@ -110,11 +131,11 @@ impl Attempt {
             };
             let script = Script::new(steps);
             tokio::select! {
-                report = fixture.run(&script, self.mode, &cancel) => report?,
+                report = fixture.run(&script, &self.setup, &cancel) => report?,
                 report = stop => report?,
             }
         } else {
-            fixture.run(&Script::new(steps), self.mode, &cancel).await?
+            fixture.run(&Script::new(steps), &self.setup, &cancel).await?
         };
         let is_unprotected = self.needs_git && fixture.kind == SandboxKind::Off;
         let (violations, patch) = if is_unprotected {
@@ -127,6 +148,17 @@ impl Attempt {
     }
 }
 
+/// Returns the steps that run a shell script without asking for permission.
+pub(crate) fn script_steps(fixture: &EscapeFixture, script: &str) -> Vec<AgentStep> {
+    let home = fixture.home();
+    // If the write fails, running the script reports it.
+    let _ = std::fs::write(home.join("attempt.sh"), script);
+    let (home, done) = (home.display().to_string(), home.join("done"));
+    let command = format!("sh {home}/attempt.sh > {home}/output 2>&1; touch {home}/done");
+    let pid_file = PathBuf::from(format!("{home}/pid"));
+    vec![AgentStep::Spawn { command, new_session: false, pid_file }, AgentStep::AwaitFile(done)]
+}
+
 /// Uses git in the worktree without the worker's protection. Returns the patch.
 fn unprotected_git(fixture: &EscapeFixture) -> String {
     let tree = fixture.tree.path().display().to_string();
@@ -137,7 +169,12 @@ fn unprotected_git(fixture: &EscapeFixture) -> String {
         &["-C", &tree, "-c", "user.name=x", "-c", "user.email=x@x", "commit", "-qm", "x"],
         &["-C", &format!("{tree}/nested"), "status"],
         &["-C", &format!("{tree}/nested"), "log", "-p"],
+        &["-C", &format!("{tree}/nested"), "checkout", "-q", "--", "."],
+        &["-C", &format!("{tree}/nested"), "add", "--all"],
+        &["-C", &format!("{tree}/nested"), "fetch", "-q", "origin"],
         &["-C", &format!("{tree}/bare"), "status"],
+        &["-C", &tree, "fetch", "-q", "origin"],
+        &["-C", &tree, "-c", "protocol.file.allow=always", "submodule", "update"],
         &["-C", &tree, "diff", "HEAD~1"],
     ] {
         patch = Repository::git(&fixture.project, call).unwrap_or_default();

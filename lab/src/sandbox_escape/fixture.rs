@@ -19,13 +19,14 @@ use tamma_engine::agent::{
     AgentObserver, AgentTimeouts, AgentUpdate, CodingAgent, RunMode, RunReport, RunRequest,
 };
 use tamma_engine::agent_tools::{ToolServices, empty_search};
+use tamma_engine::egress::EgressProxy;
 use tamma_engine::gateway::{Gateway, RunEndpoint, RunEndpointConfig};
 use tamma_engine::git::Git;
 use tamma_engine::mirror::Mirror;
 use tamma_engine::permission::{PermissionRules, PermissionViolation};
 use tamma_engine::private_git::PrivateGit;
 use tamma_engine::process::{ProcessRecords, RunId};
-use tamma_engine::sandbox::{Launcher, Network, Sandbox, SandboxKind};
+use tamma_engine::sandbox::{Forward, Launcher, Network, Sandbox, SandboxKind};
 use tamma_engine::worktree::{Author, Worktree};
 use tamma_testkit::agent::{SCRIPT_VARIABLE, Script, program};
 use tamma_testkit::repository::Repository;
@@ -33,6 +34,7 @@ use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
 use super::SECRET;
+use super::attempt::RunSetup;
 use super::rules::RULES;
 
 /// Time limit of a run.
@@ -51,13 +53,16 @@ pub(crate) struct EscapeFixture {
     pub(crate) base: CommitId,
     pub(crate) permission_rules: PermissionRules,
     gateway: Gateway,
+    /// Way of signed-in agents to public hosts. The operator allows no other host.
+    egress: EgressProxy,
     /// Endpoints of this run and of another run.
     pub(crate) endpoints: [RunEndpoint; 2],
-    /// Listeners that stand in for PostgreSQL, Temporal, and a service on all addresses.
-    pub(crate) ports: [TcpListener; 3],
+    /// Listeners that stand in for PostgreSQL, Temporal, a service on all addresses, and one on the
+    /// loopback address of IPv6 (of IPv4, if the machine has no IPv6).
+    pub(crate) ports: [TcpListener; 4],
     pub(crate) datagrams: UdpSocket,
-    /// Sockets of a container engine and of another gateway, and an abstract one.
-    pub(crate) sockets: [UnixListener; 3],
+    /// Sockets of a container engine and of another gateway, an abstract one, and PostgreSQL's.
+    pub(crate) sockets: [UnixListener; 4],
     updates: Arc<Mutex<Vec<AgentUpdate>>>,
 }
 
@@ -72,6 +77,8 @@ impl EscapeFixture {
             ("data/worktrees/other/plan.txt", SECRET),
             ("data/homes/other/token", SECRET),
             ("data/homes/this/.keep", ""),
+            ("postgres/.keep", ""),
+            ("egress/.keep", ""),
         ] {
             std::fs::create_dir_all(at(file).parent().unwrap_or(&root))?;
             std::fs::write(at(file), content)?;
@@ -108,17 +115,22 @@ impl EscapeFixture {
             permission_rules,
             endpoints: [endpoint(7)?, endpoint(8)?],
             gateway,
+            egress: EgressProxy::open(&at("egress"), &[], None).await?,
             project,
             ports: [
                 nonblocking(TcpListener::bind("127.0.0.1:0")?)?,
                 nonblocking(TcpListener::bind("127.0.0.1:0")?)?,
                 nonblocking(TcpListener::bind("0.0.0.0:0")?)?,
+                nonblocking(
+                    TcpListener::bind("[::1]:0").or_else(|_| TcpListener::bind("127.0.0.1:0"))?,
+                )?,
             ],
             datagrams: UdpSocket::bind("0.0.0.0:0")?,
             sockets: [
                 UnixListener::bind(at("docker.sock"))?,
                 UnixListener::bind(at("other-gateway.sock"))?,
                 UnixListener::bind_addr(&abstract_name)?,
+                UnixListener::bind(at("postgres/.s.PGSQL.5432"))?,
             ],
             updates: Arc::default(),
             folder,
@@ -157,7 +169,7 @@ impl EscapeFixture {
     pub(crate) async fn run(
         &self,
         script: &Script,
-        mode: RunMode,
+        setup: &RunSetup,
         cancel: &CancellationToken,
     ) -> Result<RunReport> {
         let path = self.home().join("script.json");
@@ -173,12 +185,12 @@ impl EscapeFixture {
             now: noon()?,
             worktree: self.tree.path().to_owned(),
             prompt: "Do it.".to_owned(),
-            mode,
-            time_limit: RUN_LIMIT,
+            mode: setup.mode,
+            time_limit: setup.time_limit,
             shell_limit: Duration::from_mins(10),
             spend_limit: SpendLimit::default(),
             policy: self.permission_rules.clone().into_policy(),
-            sandbox: Some(self.sandbox(mode)),
+            sandbox: Some(self.sandbox(setup)),
             timeouts: AgentTimeouts { late_usage: Duration::ZERO, ..AgentTimeouts::default() },
             protected_paths: self.permission_rules.protected_patterns(),
             denied_commands: self.permission_rules.denied_commands(),
@@ -205,12 +217,19 @@ impl EscapeFixture {
         agent.run(&request, &records, &observer, cancel).await.context("the run failed")
     }
 
-    fn sandbox(&self, mode: RunMode) -> Sandbox {
+    fn sandbox(&self, setup: &RunSetup) -> Sandbox {
+        let port = self.gateway.address().port();
+        let gateway = Forward { port, socket: self.at("gateway.sock") };
+        let network = if setup.signed_in {
+            self.egress.network(Some(gateway))
+        } else {
+            Network::Gateway { port, socket: gateway.socket }
+        };
         Sandbox {
             kind: self.kind,
             launcher: Launcher { program: self.launcher.clone(), args: Vec::new() },
             worktree: self.tree.path().to_owned(),
-            read_only: mode != RunMode::Implement,
+            read_only: setup.mode != RunMode::Implement,
             repository: None,
             git: Some(self.git.clone()),
             home: self.home(),
@@ -218,10 +237,8 @@ impl EscapeFixture {
             writable: Vec::new(),
             protected: self.permission_rules.existing_protected_paths(),
             hidden: vec![self.at("data")],
-            network: Network::Gateway {
-                port: self.gateway.address().port(),
-                socket: self.at("gateway.sock"),
-            },
+            network,
+            limits: (setup.limits)(),
         }
     }
 
@@ -239,6 +256,17 @@ impl EscapeFixture {
     /// Returns `true` if a listener got a connection. No wait is needed: connections are queued.
     pub(crate) fn was_reached(&self, which: usize) -> bool {
         self.ports[which].accept().is_ok()
+    }
+
+    /// Returns `true` if a socket got a connection.
+    pub(crate) fn was_socket_reached(&self, which: usize) -> bool {
+        let socket = &self.sockets[which];
+        socket.set_nonblocking(true).is_ok() && socket.accept().is_ok()
+    }
+
+    /// Returns the port of a listener.
+    pub(crate) fn port(&self, which: usize) -> u16 {
+        self.ports[which].local_addr().map(|address| address.port()).unwrap_or_default()
     }
 }
 
@@ -274,6 +302,7 @@ fn endpoint_config(run: RunId) -> Result<RunEndpointConfig> {
         now: noon()?,
         upstream: None,
         prices: BTreeMap::new(),
+        models: Vec::new(),
         budget_limits: Vec::new(),
         warn_percent: 80,
         tools: None,

@@ -9,12 +9,14 @@ pub(crate) fn all() -> Vec<Attempt> {
     network().into_iter().chain(processes()).chain(privileges()).collect()
 }
 
-fn port(fixture: &EscapeFixture, which: usize) -> u16 {
-    fixture.ports[which].local_addr().map(|address| address.port()).unwrap_or_default()
+/// Returns a script that connects to a port.
+pub(super) fn connect(host: &str, port: u16) -> String {
+    format!("bash -c 'echo x > /dev/tcp/{host}/{port}' && echo REACHED")
 }
 
-fn connect(host: &str, port: u16) -> String {
-    format!("bash -c 'echo x > /dev/tcp/{host}/{port}' && echo REACHED")
+/// Returns a script that connects to a Unix socket.
+pub(super) fn connect_socket(path: &str) -> String {
+    format!("perl -MIO::Socket::UNIX -e 'exit !IO::Socket::UNIX->new(Peer => \"{path}\")'")
 }
 
 /// Returns a non-loopback address of this machine, if it has one.
@@ -33,35 +35,27 @@ fn network() -> Vec<Attempt> {
         Attempt::script(
             name,
             "sandbox",
-            move |fixture| {
-                format!(
-                    "perl -MIO::Socket::UNIX -e 'exit !IO::Socket::UNIX->new(Peer => \"{}\")'",
-                    path(fixture)
-                )
-            },
-            move |result| {
-                let socket = &result.fixture.sockets[which];
-                socket.set_nonblocking(true).is_ok() && socket.accept().is_ok()
-            },
+            move |fixture| connect_socket(&path(fixture)),
+            move |result| result.fixture.was_socket_reached(which),
         )
     };
     vec![
         Attempt::script(
             "connects to the port of PostgreSQL",
             "sandbox",
-            |fixture| connect("127.0.0.1", port(fixture, 0)),
+            |fixture| connect("127.0.0.1", fixture.port(0)),
             |result| result.fixture.was_reached(0),
         ),
         Attempt::script(
             "connects to the port of Temporal",
             "sandbox",
-            |fixture| connect("localhost", port(fixture, 1)),
+            |fixture| connect("localhost", fixture.port(1)),
             |result| result.fixture.was_reached(1),
         ),
         Attempt::script(
             "connects to a non-loopback address",
             "sandbox",
-            |fixture| connect(&own_address(), port(fixture, 2)),
+            |fixture| connect(&own_address(), fixture.port(2)),
             |result| result.fixture.was_reached(2),
         ),
         Attempt::script(
@@ -96,7 +90,7 @@ fn network() -> Vec<Attempt> {
 }
 
 /// Returns `true` if a process with this text in its command line runs. Kills it.
-fn survives(text: &str) -> bool {
+pub(super) fn survives(text: &str) -> bool {
     let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids: Vec<String> = processes
         .filter_map(|entry| entry.file_name().into_string().ok())
@@ -222,7 +216,7 @@ fn privileges() -> Vec<Attempt> {
         ),
         says(
             "writes into a system program folder",
-            "f=$(mktemp -p /usr/local/bin escape.XXXX) && echo WROTE; rm -f $f",
+            "f=$(mktemp -p /usr/local/bin) && echo WROTE; rm -f $f",
             "WROTE",
         ),
     ]

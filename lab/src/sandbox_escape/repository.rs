@@ -3,7 +3,7 @@
 use super::attempt::{Attempt, AttemptResult};
 use super::fixture::EscapeFixture;
 
-fn wrote_loot(result: &AttemptResult<'_>) -> bool {
+pub(super) fn wrote_loot(result: &AttemptResult<'_>) -> bool {
     result.fixture.loot().exists()
 }
 
@@ -174,7 +174,7 @@ fn hidden() -> Vec<Attempt> {
 }
 
 /// Returns a script that creates all hooks that a commit would run.
-fn hooks(folder: &str, fixture: &EscapeFixture) -> String {
+pub(super) fn hooks(folder: &str, fixture: &EscapeFixture) -> String {
     format!(
         "mkdir -p {folder}; for h in pre-commit post-commit reference-transaction post-index-change; \
          do printf '#!/bin/sh\\ntouch {}\\n' > {folder}/$h; chmod +x {folder}/$h; done",

@@ -24,7 +24,7 @@ fn changed_quietly(result: &AttemptResult<'_>, path: &str, was: &str) -> bool {
 }
 
 /// Returns `true` if a permission request was allowed.
-fn allowed(result: &AttemptResult<'_>) -> bool {
+pub(super) fn allowed(result: &AttemptResult<'_>) -> bool {
     let updates = result.fixture.updates();
     let mut decisions = updates.iter().filter_map(|update| match update {
         AgentUpdate::PermissionDecided(_, decision) => {

@@ -53,6 +53,9 @@ fn format_pool(pool: &AgentPool, now: DateTime<Utc>) -> String {
             &mut text,
             format_args!("\n\n{name}: {busy} of {} slots in use, {status}", worker.slots),
         );
+        if let Some(sandbox) = &worker.sandbox {
+            push_fmt(&mut text, format_args!("\n  sandbox: {}", sanitize(sandbox)));
+        }
         push_runs(&mut text, &worker.runs, now);
     }
     if !pool.orphaned_runs.is_empty() {

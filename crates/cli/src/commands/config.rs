@@ -11,6 +11,7 @@ use std::process::ExitCode;
 use anyhow::{Context as _, Result};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
+use tamma_core::operator::OperatorConfig;
 use tamma_core::rules::{
     self, ConfigFault, ConfigProblem, ConfigProblems, LoadedRules, Setting, ValueOrigin,
 };
@@ -21,7 +22,7 @@ use super::backend_args::PromptArgs;
 use super::task::add::current_project;
 use crate::client::{self, Client, ClientArgs, IdentityArgs};
 use crate::output::{self, DisplayedSetting};
-use crate::{data_folder, operator_file, style};
+use crate::{operator_file, style};
 
 const NAME: &str = "tamma.yaml";
 
@@ -153,9 +154,9 @@ pub(super) enum ConfigStatus {
 }
 
 /// Checks the nearest configuration and returns its status without printing anything.
-pub(super) fn check_nearest() -> Result<ConfigStatus> {
+pub(super) fn check_nearest(operator: &OperatorConfig) -> Result<ConfigStatus> {
     let file = find_file(None)?;
-    let loaded = load(file.as_ref());
+    let loaded = load(file.as_ref(), operator);
     let name = file.map(|file| file.name);
     Ok(match (loaded, name) {
         (Ok(_), None) => ConfigStatus::None,
@@ -168,8 +169,8 @@ pub(super) fn check_nearest() -> Result<ConfigStatus> {
 }
 
 /// Loads the nearest rules; `None` if they cannot be read or are invalid.
-pub(super) fn load_nearest() -> Option<rules::Rules> {
-    Some(load(find_file(None).ok()?.as_ref()).ok()?.rules)
+pub(super) fn load_nearest(operator: &OperatorConfig) -> Option<rules::Rules> {
+    Some(load(find_file(None).ok()?.as_ref(), operator).ok()?.rules)
 }
 
 /// Returns warnings about valid settings without full effect: a validator that is not independent, and
@@ -244,7 +245,7 @@ struct ConfigFile {
 fn check(arguments: &CheckArgs) -> Result<ExitCode> {
     let target = &arguments.target;
     let file = find_file(target.file.as_deref())?;
-    let loaded = load(file.as_ref());
+    let loaded = load(file.as_ref(), &operator_file::read_default()?);
     let loaded = loaded.and_then(|loaded| {
         match prompt_problems(&loaded, file.as_ref(), arguments.prompts.allow_project_prompts) {
             Some(problems) => Err(problems),
@@ -255,11 +256,6 @@ fn check(arguments: &CheckArgs) -> Result<ExitCode> {
         Ok(loaded) => loaded,
         Err(problems) => return fail_with_problems(target, file.as_ref(), &problems),
     };
-    // The operator's settings of this machine, if it has any.
-    let data = std::env::var_os("TAMMA_DATA").filter(|data| !data.is_empty()).map(PathBuf::from);
-    if let Ok(data) = data_folder::resolve(data.as_deref()) {
-        operator_file::read(&data)?;
-    }
     let mut out = anstream::stdout().lock();
     let notes = config_warnings(&loaded.rules);
     if target.json {
@@ -287,7 +283,7 @@ fn check(arguments: &CheckArgs) -> Result<ExitCode> {
 
 fn show(target: &ConfigArgs) -> Result<ExitCode> {
     let file = find_file(target.file.as_deref())?;
-    let loaded = match load(file.as_ref()) {
+    let loaded = match load(file.as_ref(), &operator_file::read_default()?) {
         Ok(loaded) => loaded,
         Err(problems) => return fail_with_problems(target, file.as_ref(), &problems),
     };
@@ -376,7 +372,10 @@ fn problem_json(problem: &ConfigProblem) -> Value {
     })
 }
 
-fn load(file: Option<&ConfigFile>) -> Result<LoadedRules, ConfigProblems> {
+fn load(
+    file: Option<&ConfigFile>,
+    operator: &OperatorConfig,
+) -> Result<LoadedRules, ConfigProblems> {
     // Variables that are not UTF-8 cannot be referenced.
     let variables = std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
@@ -384,6 +383,7 @@ fn load(file: Option<&ConfigFile>) -> Result<LoadedRules, ConfigProblems> {
     rules::load(
         file.map(|file| rules::ConfigFile { name: &file.name, text: &file.text }),
         &variables,
+        operator,
     )
 }
 

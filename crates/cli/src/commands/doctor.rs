@@ -10,6 +10,7 @@ use std::time::Duration;
 use anyhow::Result;
 use serde::Serialize;
 use serde_json::json;
+use tamma_core::operator::OperatorConfig;
 use tokio::process::Command;
 
 use super::backend_args::BackendArgs;
@@ -124,14 +125,18 @@ fn print_checks(arguments: &Args, checks: &[DoctorCheck], ready: bool) -> Result
 /// Runs all checks and returns them in display order.
 async fn run_checks(backend: &BackendArgs, search: &ProgramSearch) -> Vec<DoctorCheck> {
     let data = data_folder::resolve(backend.data());
+    // A file that cannot be read is reported below.
+    let operator = data.as_deref().ok().and_then(|data| operator_file::read(data).ok().flatten());
+    let operator = operator.unwrap_or_default();
     let (git, database, temporal, bubblewrap, repository) = tokio::join!(
         check_git(search),
         check_database(backend, data.as_deref().ok(), search),
         check_temporal(backend, search),
         check_bubblewrap(search),
-        check_repository(search),
+        check_repository(search, &operator),
     );
-    let mut checks = vec![git, database, temporal, bubblewrap, check_agents(search)];
+    let mut checks = vec![git, database, temporal, bubblewrap, check_sandbox(&operator)];
+    checks.push(check_agents(search));
     checks.extend(repository);
     match data {
         Ok(data) => {
@@ -235,8 +240,21 @@ async fn check_bubblewrap(search: &ProgramSearch) -> DoctorCheck {
         Some(version) => DoctorCheck::passed(NAME, version.to_string()),
         None => DoctorCheck::warning(
             NAME,
-            "not installed; the agent sandbox is weaker without it",
+            "not installed; agents cannot start without it on Linux",
             "on Linux, run `apt install bubblewrap`",
+        ),
+    }
+}
+
+/// Checks how agents are isolated, by running the sandbox.
+fn check_sandbox(operator: &OperatorConfig) -> DoctorCheck {
+    const NAME: &str = "sandbox";
+    match tamma_engine::sandbox::describe(&operator.sandbox.limits) {
+        Ok(text) => DoctorCheck::passed(NAME, text),
+        Err(error) => DoctorCheck::warning(
+            NAME,
+            format!("agents cannot start: {error}"),
+            "docs/sandbox.md describes the sandbox modes",
         ),
     }
 }
@@ -264,7 +282,7 @@ fn check_agents(search: &ProgramSearch) -> DoctorCheck {
 }
 
 /// Checks the current repository and its configuration.
-async fn check_repository(search: &ProgramSearch) -> Vec<DoctorCheck> {
+async fn check_repository(search: &ProgramSearch, operator: &OperatorConfig) -> Vec<DoctorCheck> {
     const NAME: &str = "repository";
     let root = match search.find_program("git") {
         Some(git) => top_level(&git).await,
@@ -278,12 +296,12 @@ async fn check_repository(search: &ProgramSearch) -> Vec<DoctorCheck> {
             "run `tamma` in your repository, or create one with `git init`",
         ),
     };
-    let configuration = match config::check_nearest() {
+    let configuration = match config::check_nearest(operator) {
         Ok(config::ConfigStatus::None) => {
             DoctorCheck::passed("tamma.yaml", "not present; using defaults")
         }
         Ok(config::ConfigStatus::Valid(name)) => {
-            match config::load_nearest().map(|it| config::config_warnings(&it)) {
+            match config::load_nearest(operator).map(|it| config::config_warnings(&it)) {
                 Some(notes) if !notes.is_empty() => DoctorCheck::warning(
                     "tamma.yaml",
                     format!("{name} is valid, but has warnings"),

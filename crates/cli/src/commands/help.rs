@@ -6,10 +6,10 @@ use crate::style::push_fmt;
 
 /// Groups of `tamma --help`, in order. Every visible command is in exactly one of them.
 const GROUPS: [(&str, &[&str]); 6] = [
-    ("Setup", &["init", "up", "doctor", "config", "completions", "help"]),
+    ("Setup", &["init", "up", "sign-in", "doctor", "config", "completions", "help"]),
     ("Tasks", &["task", "pipeline", "inbox", "chat", "pause", "resume", "retry", "cancel"]),
     ("Decisions", &["approve", "reject", "modify", "reply", "answer", "council", "rate"]),
-    ("Team", &["knowledge", "alert", "person", "permissions", "agents"]),
+    ("Team", &["knowledge", "alert", "person", "access", "audit", "permissions", "agents"]),
     ("Servers", &["serve", "work", "migrate", "mcp", "workspace"]),
     ("Evaluation", &["eval"]),
 ];

@@ -63,8 +63,7 @@ fn format_permissions(permissions: &EffectivePermissions) -> String {
         push_fmt(&mut text, format_args!("\n{}: {role}", sanitize(name)));
     }
     for (role, rights) in &people.roles {
-        let rights = if rights.is_empty() { "read only".to_owned() } else { rights.join(", ") };
-        push_fmt(&mut text, format_args!("\n  role {role}: {rights}"));
+        push_fmt(&mut text, format_args!("\n  role {role}: {}", rights.join(", ")));
     }
     for role in &permissions.agents {
         push_fmt(&mut text, format_args!("\n\n{}", format_role(role)));
@@ -96,7 +95,7 @@ mod tests {
             "project": "shop",
             "people": {
                 "everybody": "member", "named": { "Ada": "approver" }, "you": "member",
-                "roles": { "viewer": [], "member": ["work"], "approver": ["work", "decide"] },
+                "roles": { "viewer": ["read"], "member": ["read", "work"] },
             },
             "agents": [{ "role": "planner", "permissions": [
                 {
@@ -117,9 +116,8 @@ mod tests {
         You are: member
         Everyone else: member
         Ada: approver
-          role approver: work, decide
-          role member: work
-          role viewer: read only
+          role member: read, work
+          role viewer: read
 
         Agents with the role planner:
         EFFECT  ACCESS  RULE          SOURCE      REASON

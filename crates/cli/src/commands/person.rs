@@ -5,7 +5,9 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
-use tamma_server::dto::{IssuedToken, NewPerson, PersonList, PersonRecord, TokenRevocation};
+use tamma_server::dto::{
+    AccessList, IssuedToken, NewPerson, PersonList, PersonRecord, TokenRevocation,
+};
 
 use super::task::list::{new_table, render_table};
 use crate::client::{self, Client, ClientArgs, IdentityArgs};
@@ -17,7 +19,7 @@ pub(crate) enum Command {
     /// Create an access token for a person
     ///
     /// Prints the token once. It identifies the person on the command line (`TAMMA_TOKEN`) and when they
-    /// sign in to the web UI. Their role is set under `people` in `tamma.yaml`.
+    /// sign in to the web UI. It gives no access by itself: grant a role with `tamma access grant`.
     Add(PersonArgs),
     /// List people and their tokens, including revoked ones
     List(ListPeopleArgs),
@@ -27,7 +29,7 @@ pub(crate) enum Command {
 
 #[derive(Debug, Args)]
 pub(crate) struct PersonArgs {
-    /// Name of the person, as under `people` in `tamma.yaml`
+    /// Name of the person, as used in `tamma access grant`
     #[arg(value_name = "NAME")]
     person: String,
     #[command(flatten)]
@@ -67,9 +69,31 @@ fn add(arguments: &PersonArgs) -> Result<ExitCode> {
                  the web UI.",
                 issued.token
             )?;
+            // The token is printed first: it cannot be read again.
+            let access: AccessList = client.get("/access", &[]).await?;
+            writeln!(anstream::stdout().lock(), "{}", format_roles(&access, &issued.name))?;
         }
         Ok(ExitCode::SUCCESS)
     })
+}
+
+/// Returns the roles that a name already has, so that nobody gets more than was meant.
+fn format_roles(access: &AccessList, name: &str) -> String {
+    let wanted = name.to_lowercase();
+    let roles = access.projects.iter().filter_map(|project| {
+        let own = project.named.iter().find(|(name, _)| name.to_lowercase() == wanted);
+        let everybody = || project.everybody.as_ref().map(|role| (role, " (role for everybody)"));
+        let (role, source) = own.map(|(_, role)| (role, "")).or_else(everybody)?;
+        Some(format!("{role} in {}{source}", sanitize(&project.project)))
+    });
+    let roles: Vec<String> = roles.collect();
+    let name = sanitize(name);
+    if roles.is_empty() {
+        return format!(
+            "{name} has no role yet. To grant one, run `tamma access grant <name> --role viewer`."
+        );
+    }
+    format!("{name} is {}.", roles.join(", "))
 }
 
 fn list(arguments: &ListPeopleArgs) -> Result<ExitCode> {
@@ -125,4 +149,35 @@ fn revoke(arguments: &PersonArgs) -> Result<ExitCode> {
         }
         Ok(ExitCode::SUCCESS)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use tamma_server::dto::ProjectAccess;
+
+    use super::*;
+
+    #[test]
+    fn a_new_token_comes_with_the_roles_that_its_name_already_has() {
+        let named = |names: &[(&str, &str)]| -> BTreeMap<String, String> {
+            names.iter().map(|(name, role)| ((*name).to_owned(), (*role).to_owned())).collect()
+        };
+        let project = |name: &str, everybody: Option<&str>, names: &[(&str, &str)]| ProjectAccess {
+            project: name.to_owned(),
+            everybody: everybody.map(str::to_owned),
+            named: named(names),
+        };
+        let projects = vec![
+            project("shop", Some("viewer"), &[("ADA", "approver")]),
+            project("site", Some("viewer"), &[]),
+            project("vault", None, &[("Bob", "member")]),
+        ];
+        let access = AccessList { projects, changes: Vec::new() };
+        let text = "Ada is approver in shop, viewer in site (role for everybody).";
+        assert_eq!(format_roles(&access, "Ada"), text);
+        let access = AccessList { projects: Vec::new(), changes: Vec::new() };
+        assert!(format_roles(&access, "Ada").starts_with("Ada has no role yet."));
+    }
 }

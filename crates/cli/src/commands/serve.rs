@@ -7,8 +7,8 @@ use clap::Args;
 
 use super::backend_args::BackendArgs;
 use super::up::ListenArgs;
-use crate::data_folder;
 use crate::roles::{self, ProcessRoles};
+use crate::{data_folder, operator_file};
 
 #[derive(Debug, Args)]
 pub(super) struct ServeArgs {
@@ -21,6 +21,9 @@ pub(super) struct ServeArgs {
 pub(super) fn run(arguments: &ServeArgs) -> Result<ExitCode> {
     let data = data_folder::resolve(arguments.backend.data())?;
     std::fs::create_dir_all(&data)?;
-    let server = Some(arguments.listen.server_config(arguments.backend.objects(&data)));
-    roles::run_standalone(&arguments.backend, ProcessRoles { server, worker: None, data })
+    let operator = operator_file::read(&data)?.unwrap_or_default();
+    let objects = arguments.backend.objects(&data);
+    let server = Some(arguments.listen.server_config(&data, objects, operator)?);
+    let roles = ProcessRoles { server, worker: None, sign_in_as: None, data };
+    roles::run_standalone(&arguments.backend, roles)
 }

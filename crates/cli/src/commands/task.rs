@@ -7,6 +7,7 @@ mod history;
 pub(super) mod list;
 mod log;
 mod report;
+mod restart;
 pub(crate) mod show;
 
 use std::process::ExitCode;
@@ -45,6 +46,12 @@ pub(super) enum Command {
     /// Contains the task, its plans, history, checks, runs with transcripts, rules, versions and the
     /// output of `tamma doctor`. Secrets are redacted; read the archive before you send it.
     Bundle(bundle::Args),
+    /// Restart an open task from the database, if its workflow in Temporal is stuck or lost
+    ///
+    /// Terminates its workflow and starts another one from the last stored step. Work of a running
+    /// agent that was not saved is lost. Only an operator can do this. Tamma does the same by itself
+    /// when it notices that a workflow was lost.
+    Restart(restart::Args),
 }
 
 #[derive(Debug, Args)]
@@ -76,5 +83,6 @@ pub(super) fn run(command: &Command) -> Result<ExitCode> {
         Command::Log(arguments) => log::run(arguments),
         Command::Export(arguments) => history::export(arguments),
         Command::Bundle(arguments) => bundle::run(arguments),
+        Command::Restart(arguments) => restart::run(arguments),
     }
 }

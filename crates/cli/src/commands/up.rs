@@ -10,6 +10,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use serde_json::json;
 use tamma_core::ids::ProjectId;
+use tamma_core::operator::OperatorConfig;
 use tamma_server::dto::{self, ProjectList};
 use tamma_store::{ObjectStorage, RegisteredProject, Store};
 use tokio::sync::mpsc;
@@ -20,15 +21,18 @@ use super::config::{self, ConfigStatus};
 use super::doctor::CheckStatus;
 use crate::progress::Progress;
 use crate::repository::Repository;
-use crate::roles::{self, Backends, ProcessRoles};
+use crate::roles::{self, Backends, ProcessRoles, SchemaStep};
 use crate::services::{self, DataFolderLock, PostgresService, ProgramSearch, TemporalService};
-use crate::{client, data_folder, endpoint, identity, output};
+use crate::{client, data_folder, endpoint, identity, operator_file, operator_token, output};
 
 /// Number of restarts of a private service before `tamma up` gives up.
 const MAX_RESTARTS: u32 = 20;
 
 /// Default number of agents that run at once.
 const DEFAULT_SLOTS: usize = 2;
+
+/// Default time between comparisons of the tasks with their workflows.
+const DEFAULT_RECONCILE_SECONDS: u32 = 60;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -48,12 +52,17 @@ pub(super) struct Args {
 /// Arguments of the API server.
 #[derive(Debug, clap::Args)]
 pub(super) struct ListenArgs {
-    /// Address to listen on; a token is required if other machines can reach it
+    /// Address to listen on
     #[arg(long = "listen", env = "TAMMA_LISTEN", value_name = "ADDRESS")]
     #[arg(default_value = "127.0.0.1:8622")]
     address: SocketAddr,
-    /// API token
-    #[arg(long, env = "TAMMA_TOKEN", hide_env_values = true, value_name = "TOKEN")]
+    #[arg(
+        long,
+        env = "TAMMA_TOKEN",
+        hide_env_values = true,
+        value_name = "TOKEN",
+        help = "Server token [default: `operator-token` in the data folder, created on first start]"
+    )]
     token: Option<String>,
     #[arg(
         long,
@@ -65,30 +74,45 @@ pub(super) struct ListenArgs {
     /// Seconds without a heartbeat after which a worker counts as lost
     #[arg(long, env = "TAMMA_HEARTBEAT_SECONDS", value_name = "SECONDS", hide = true)]
     heartbeat_seconds: Option<u32>,
+    /// Seconds between comparisons of the tasks with their workflows in Temporal
+    #[arg(long, env = "TAMMA_RECONCILE_SECONDS", value_name = "SECONDS")]
+    #[arg(default_value_t = DEFAULT_RECONCILE_SECONDS, value_parser = clap::value_parser!(u32).range(1..=86_400))]
+    reconcile_seconds: u32,
 }
 
 impl ListenArgs {
     /// Arguments of a server on a free port, for this machine only.
     pub(super) fn local(heartbeat_seconds: Option<u32>) -> Self {
         let address = SocketAddr::from(([127, 0, 0, 1], 0));
-        Self { address, token: None, public_url: None, heartbeat_seconds }
+        let reconcile_seconds = DEFAULT_RECONCILE_SECONDS;
+        Self { address, token: None, public_url: None, heartbeat_seconds, reconcile_seconds }
     }
 
     /// Returns the configuration of the API server.
-    pub(super) fn server_config(&self, objects: ObjectStorage) -> tamma_server::ServerConfig {
-        tamma_server::ServerConfig {
+    pub(super) fn server_config(
+        &self,
+        data: &Path,
+        objects: ObjectStorage,
+        operator: OperatorConfig,
+    ) -> Result<tamma_server::ServerConfig> {
+        let token = match self.token.clone().filter(|token| !token.is_empty()) {
+            Some(token) => token,
+            None => operator_token::load_or_create(data)?,
+        };
+        Ok(tamma_server::ServerConfig {
             address: self.address,
-            token: self.token.clone().filter(|token| !token.is_empty()),
+            token,
             environment: roles::environment(),
+            operator,
             workflow_tuning: roles::workflow_tuning(self.heartbeat_seconds),
+            reconcile_interval: Duration::from_secs(u64::from(self.reconcile_seconds)),
             objects,
             public_url: self.public_url.clone().filter(|url| !url.is_empty()),
-            local_person: identity::resolve_name(None).ok().and_then(|name| name.parse().ok()),
             terminal: None,
             inspect_repository: Some(std::sync::Arc::new(|repository, commits| {
                 Box::pin(crate::repository::inspect(repository, commits))
             })),
-        }
+        })
     }
 }
 
@@ -107,7 +131,8 @@ async fn up(arguments: &Args) -> Result<ExitCode> {
         Err(error) => return Err(error.into()),
     };
     // Report an invalid configuration before anything starts.
-    arguments.listen.server_config(arguments.backend.objects(&data)).check()?;
+    let operator = operator_file::read(&data)?.unwrap_or_default();
+    arguments.listen.server_config(&data, arguments.backend.objects(&data), operator)?.check()?;
     let stop = CancellationToken::new();
     roles::cancel_on_signal(&stop)?;
     let progress = Progress::new(arguments.quiet);
@@ -131,27 +156,37 @@ async fn run_roles(
     progress: Progress,
     stop: &CancellationToken,
 ) -> Result<()> {
-    let backends = Backends::connect(&database, &temporal, progress).await?;
+    let backends = Backends::connect(&database, &temporal, SchemaStep::Migrate, progress).await?;
+    let operator = operator_file::read(data)?.unwrap_or_default();
     let project = match repository {
         Some(repository) => Some(register_project(&backends.store, repository).await?),
         None => None,
     };
-    let slots = arguments.slots.map(usize::from).or_else(configured_slots).unwrap_or(DEFAULT_SLOTS);
+    let (project, is_new) = project.unzip();
+    let configured = || configured_slots(&operator);
+    let slots = arguments.slots.map(usize::from).or_else(configured).unwrap_or(DEFAULT_SLOTS);
     let objects = arguments.backend.objects(data);
     let (terminal, messages) = mpsc::unbounded_channel();
-    let server = arguments.listen.server_config(objects.clone());
+    let server = arguments.listen.server_config(data, objects.clone(), operator.clone())?;
     let roles = ProcessRoles {
         server: Some(tamma_server::ServerConfig { terminal: Some(terminal), ..server }),
         worker: Some(roles::worker_config(data, objects, slots, &arguments.prompts)?),
+        // Nobody would see the link.
+        sign_in_as: identity::resolve_name(None)
+            .ok()
+            .filter(|_| !arguments.quiet)
+            .and_then(|name| name.parse().ok()),
         data: data.to_owned(),
     };
     let quiet = arguments.quiet;
-    let notes = repository.map(setup_warnings).unwrap_or_default();
-    let running = roles.run(&backends, stop, |url| {
+    let notes = repository.map(|repository| setup_warnings(repository, &operator));
+    let mut notes = notes.unwrap_or_default();
+    notes.extend(proposed_roles(&operator).filter(|_| is_new == Some(true)));
+    let running = roles.run(&backends, stop, |url, link| {
         if quiet {
             return Ok(());
         }
-        print_welcome(url.unwrap_or_default(), project.as_ref(), slots, &notes)
+        print_welcome((url.unwrap_or_default(), link), project.as_ref(), slots, &notes)
     });
     // The channel closes with the server, so both futures end.
     tokio::join!(running, print_alerts(messages, quiet)).0
@@ -177,24 +212,27 @@ async fn print_alerts(
 }
 
 /// Number of slots from the nearest `tamma.yaml`, if it is valid.
-fn configured_slots() -> Option<usize> {
-    config::load_nearest().map(|rules| usize::from(rules.engines.slots))
+fn configured_slots(operator: &OperatorConfig) -> Option<usize> {
+    config::load_nearest(operator).map(|rules| usize::from(rules.engines.slots))
 }
 
 /// Returns the problems that would block a first task in a repository, with their fixes.
-fn setup_warnings(repository: &Repository) -> Vec<(&'static str, String)> {
+fn setup_warnings(
+    repository: &Repository,
+    operator: &OperatorConfig,
+) -> Vec<(&'static str, String)> {
     let mut notes = Vec::new();
     if !repository.has_commit().unwrap_or(true) {
         let text = "no commit yet; a task needs one to start from: `tamma init` creates it";
         notes.push(("repository", text.to_owned()));
     }
-    if let Ok(ConfigStatus::Invalid { name, problems }) = config::check_nearest() {
+    if let Ok(ConfigStatus::Invalid { name, problems }) = config::check_nearest(operator) {
         let problems = output::pluralize(problems, "problem");
         let text = format!("{problems} in {name}; tasks cannot be added: run `tamma config check`");
         notes.push(("tamma.yaml", text));
     }
     let search = ProgramSearch::from_environment();
-    if let Some(rules) = config::load_nearest() {
+    if let Some(rules) = config::load_nearest(operator) {
         let tiers = [&rules.tiers.simple, &rules.tiers.moderate, &rules.tiers.complex];
         let names: BTreeSet<&str> = tiers.iter().map(|tier| tier.agent.as_str()).collect();
         for agent in names.into_iter().filter_map(|name| rules.agents.get(name)) {
@@ -212,7 +250,7 @@ fn setup_warnings(repository: &Repository) -> Vec<(&'static str, String)> {
 }
 
 fn print_welcome(
-    url: &str,
+    (url, link): (&str, Option<&str>),
     project: Option<&RegisteredProject>,
     slots: usize,
     notes: &[(&'static str, String)],
@@ -220,6 +258,9 @@ fn print_welcome(
     let mut out = anstream::stdout().lock();
     writeln!(out)?;
     output::write_heading(&mut out, &format!("Tamma is up at {url}"))?;
+    if let Some(link) = link {
+        writeln!(out, "  sign in (link valid once, for 10 min): {link}")?;
+    }
     if let Some(project) = project {
         let agents = output::pluralize(slots, "agent");
         writeln!(out, "  project {}, up to {agents} at once", output::sanitize(&project.name))?;
@@ -271,7 +312,9 @@ async fn register_with_running(
     };
     let now = if registered.is_some() { "is already registered" } else { "is now registered" };
     writeln!(out, "Project {} {now}.", output::sanitize(&name))?;
-    for (name, text) in setup_warnings(repository) {
+    let operator = operator_file::read(data)?.unwrap_or_default();
+    let proposed = proposed_roles(&operator).filter(|_| registered.is_none());
+    for (name, text) in setup_warnings(repository, &operator).into_iter().chain(proposed) {
         output::write_check(&mut out, CheckStatus::Warning, name, &text)?;
     }
     Ok(ExitCode::SUCCESS)
@@ -287,18 +330,34 @@ fn free_name(repository: &Repository, taken: &BTreeSet<String>) -> String {
     names.find(|name| !taken.contains(name)).unwrap_or(plain)
 }
 
-/// Registers a repository under the name of its folder, unless it is registered already.
-async fn register_project(store: &Store, repository: &Repository) -> Result<RegisteredProject> {
+/// Registers a repository under the name of its folder, unless it is registered already. Returns
+/// `true` for a new project.
+async fn register_project(
+    store: &Store,
+    repository: &Repository,
+) -> Result<(RegisteredProject, bool)> {
     let path = repository.root.display().to_string();
     if let Some(project) = store.project_by_repository(&path).await? {
-        return Ok(project);
+        return Ok((project, false));
     }
     let projects = store.projects().await?;
     let names = projects.into_iter().map(|project| project.name).collect();
     let name = free_name(repository, &names);
     let project = RegisteredProject { id: ProjectId(client::new_id()), name, repository: path };
     store.register_project(&project).await.context("cannot register the project")?;
-    Ok(project)
+    Ok((project, true))
+}
+
+/// Returns a note if the configuration of a new project proposes roles. A file grants nothing on its
+/// own: an operator imports it.
+fn proposed_roles(operator: &OperatorConfig) -> Option<(&'static str, String)> {
+    let people = config::load_nearest(operator)?.people;
+    let count = people.named.len() + usize::from(people.everybody.is_some());
+    let roles = output::pluralize(count, "role");
+    (count > 0).then(|| {
+        let text = format!("tamma.yaml proposes {roles}; to grant them, run `tamma access import`");
+        ("roles", text)
+    })
 }
 
 /// Addresses of the services, and those that this process started.

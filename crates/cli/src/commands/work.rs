@@ -26,5 +26,6 @@ pub(super) fn run(arguments: &WorkArgs) -> Result<ExitCode> {
     let objects = arguments.backend.objects(&data);
     let slots = usize::from(arguments.slots);
     let worker = Some(roles::worker_config(&data, objects, slots, &arguments.prompts)?);
-    roles::run_standalone(&arguments.backend, ProcessRoles { server: None, worker, data })
+    let roles = ProcessRoles { server: None, worker, sign_in_as: None, data };
+    roles::run_standalone(&arguments.backend, roles)
 }

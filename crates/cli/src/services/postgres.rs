@@ -1,9 +1,9 @@
 //! Private PostgreSQL server in the data folder.
 //!
-//! `<data>/postgres` contains `cluster` (its files), `password`, `postgres.log`, and the socket that it
-//! listens on. Other users cannot enter the folder, so connections to the socket are trusted. A socket
-//! path is limited to about 100 bytes; if the data folder's is longer, the server listens on a free port
-//! of 127.0.0.1 and requires the password.
+//! `<data>/postgres` contains `cluster` (its files), `password`, `pg_hba.conf`, `postgres.log`, and the
+//! socket that it listens on. Other users cannot enter the folder, and every connection needs the
+//! password. A socket path is limited to about 100 bytes; if the data folder's is longer, the server
+//! listens on a free port of 127.0.0.1 instead.
 //!
 //! PostgreSQL refuses to run as root. For root, it runs as `postgres`, or as `nobody` if that user does
 //! not exist. That user owns this folder only.
@@ -50,6 +50,13 @@ const STOP_SIGNALS: [(Signal, Duration); 2] =
 /// Time limit for backends to exit after their postmaster is gone.
 const ORPHAN_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// Rules for connections. They replace those of the cluster, because older clusters trusted their
+/// socket.
+const CONNECTION_RULES: &str = "\
+local all all scram-sha-256
+host all all 127.0.0.1/32 scram-sha-256
+";
+
 /// Number of ports to try if another process takes the chosen one.
 const MAX_PORT_ATTEMPTS: usize = 3;
 
@@ -76,8 +83,8 @@ struct PostgresCluster {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum PostgresAddress {
     /// Unix socket in this folder.
-    Socket(PathBuf),
-    /// Port of 127.0.0.1, protected by a password.
+    Socket { folder: PathBuf, password: String },
+    /// Port of 127.0.0.1.
     Port { port: u16, password: String },
 }
 
@@ -164,23 +171,25 @@ impl PostgresService {
 impl PostgresAddress {
     /// Chooses a socket in the folder, or a port if the path is too long for a socket.
     fn choose(folder: &Path) -> Result<Self, Error> {
+        let path = folder.join("password");
+        let password = fs::read_to_string(&path).map_err(Error::io("read", &path))?;
+        let password = password.trim().to_owned();
         let socket = folder.join(format!(".s.PGSQL.{SOCKET_PORT}"));
         // A path that is not UTF-8 cannot be part of a URL.
         if socket.as_os_str().len() <= MAX_SOCKET_PATH && folder.to_str().is_some() {
-            return Ok(Self::Socket(folder.to_owned()));
+            return Ok(Self::Socket { folder: folder.to_owned(), password });
         }
-        let path = folder.join("password");
-        let password = fs::read_to_string(&path).map_err(Error::io("read", &path))?;
-        Ok(Self::Port { port: super::free_port()?, password: password.trim().to_owned() })
+        Ok(Self::Port { port: super::free_port()?, password })
     }
 
     /// URL of a database. It is complete, because libpq variables would fill any gaps.
     fn url(&self, database: &str) -> String {
         match self {
-            Self::Socket(folder) => {
+            Self::Socket { folder, password } => {
                 let host = url_encode(&folder.to_string_lossy());
                 format!(
-                    "postgres:///{database}?host={host}&port={SOCKET_PORT}&user={TAMMA}&sslmode=disable"
+                    "postgres:///{database}?host={host}&port={SOCKET_PORT}&user={TAMMA}\
+                     &password={password}&sslmode=disable"
                 )
             }
             Self::Port { port, password } => {
@@ -193,6 +202,10 @@ impl PostgresAddress {
 impl PostgresCluster {
     fn data_path(&self) -> PathBuf {
         self.folder.join("cluster")
+    }
+
+    fn rules_path(&self) -> PathBuf {
+        self.folder.join("pg_hba.conf")
     }
 
     /// Creates the server's files under a temporary name and renames them, so that an incomplete
@@ -213,7 +226,11 @@ impl PostgresCluster {
         let mut command = Command::new(&initdb);
         command.arg("-D").arg(&partial).arg("--pwfile").arg(&password);
         command.args(["-U", TAMMA, "-E", "UTF8", "--no-locale", "--data-checksums"]);
-        command.args(["--auth-local=trust", "--auth-host=scram-sha-256", "--no-instructions"]);
+        command.args([
+            "--auth-local=scram-sha-256",
+            "--auth-host=scram-sha-256",
+            "--no-instructions",
+        ]);
         command.env_clear().envs(service_environment()).current_dir("/").stdin(Stdio::null());
         command.process_group(0);
         if let Some(user) = &self.user {
@@ -269,6 +286,10 @@ impl PostgresCluster {
     async fn start_process(&self, address: &PostgresAddress) -> Result<ServiceProcess, Error> {
         // Orphans are found by the cluster's own files here, and by the record in `start`.
         self.stop_orphans().await?;
+        let rules = self.rules_path();
+        fs::write(&rules, CONNECTION_RULES)
+            .and_then(|()| chown_to(&rules, self.user.as_ref()))
+            .map_err(Error::io("write", &rules))?;
         let mut process = ServiceProcess::start(self.service_spec(address)).await?;
         let status = self.data_path().join("postmaster.pid");
         process.wait_until_ready(START_TIMEOUT, async |pid| is_ready(&status, pid)).await?;
@@ -277,7 +298,9 @@ impl PostgresCluster {
 
     fn service_spec(&self, address: &PostgresAddress) -> ServiceSpec {
         let (port, sockets, listen) = match address {
-            PostgresAddress::Socket(folder) => (SOCKET_PORT, folder.as_os_str().to_owned(), ""),
+            PostgresAddress::Socket { folder, .. } => {
+                (SOCKET_PORT, folder.as_os_str().to_owned(), "")
+            }
             PostgresAddress::Port { port, .. } => (*port, OsString::new(), "127.0.0.1"),
         };
         let mut args: Vec<OsString> = vec!["-D".into(), self.data_path().into()];
@@ -287,6 +310,7 @@ impl PostgresCluster {
             args.extend(["-c".into(), setting]);
         };
         set("port", port.to_string().into());
+        set("hba_file", self.rules_path().into());
         // The setting is a list, so a path with a comma or a space must be quoted.
         if sockets.is_empty() {
             set("unix_socket_directories", sockets);
@@ -497,10 +521,12 @@ mod tests {
 
     #[test]
     fn urls_are_complete_and_escape_unusual_paths() {
-        let socket = PostgresAddress::Socket(PathBuf::from("/home/a b/ü&?"));
+        let (folder, password) = (PathBuf::from("/home/a b/ü&?"), "abc".to_owned());
+        let socket = PostgresAddress::Socket { folder, password };
         assert_eq!(
             socket.url("tamma"),
-            "postgres:///tamma?host=/home/a%20b/%C3%BC%26%3F&port=5432&user=tamma&sslmode=disable"
+            "postgres:///tamma?host=/home/a%20b/%C3%BC%26%3F&port=5432&user=tamma&password=abc\
+             &sslmode=disable"
         );
         let port = PostgresAddress::Port { port: 4321, password: "abc".to_owned() };
         assert_eq!(port.url("x"), "postgres://tamma:abc@127.0.0.1:4321/x?sslmode=disable");

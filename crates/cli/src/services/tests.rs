@@ -183,6 +183,27 @@ async fn a_long_path_uses_a_port_with_a_password_and_incomplete_files_are_replac
 }
 
 #[tokio::test]
+async fn the_socket_needs_the_password_also_of_a_cluster_that_trusted_it() {
+    let folder = TempDir::new().unwrap();
+    let lock = DataFolderLock::acquire(folder.path()).unwrap();
+    let mut postgres = postgres(&lock).await;
+    // Rules of a cluster that an earlier version created.
+    let own_rules = folder.path().join("postgres/cluster/pg_hba.conf");
+    fs::write(own_rules, "local all all trust\n").unwrap();
+    postgres.restart(Progress::Silent).await.unwrap();
+    let url = postgres.url();
+    assert!(url.starts_with("postgres:///tamma?host="), "{url}");
+    write(&postgres).await;
+    assert!(has_data(&postgres).await);
+    let password = fs::read_to_string(folder.path().join("postgres/password")).unwrap();
+    let parameter = format!("&password={}", password.trim());
+    for wrong in [url.replace(&parameter, "&password=x"), url.replace(&parameter, "")] {
+        assert!(tamma_store::list_databases(&wrong, "").await.is_err(), "{wrong} was accepted");
+    }
+    postgres.stop().await.unwrap();
+}
+
+#[tokio::test]
 async fn a_service_that_exits_at_once_is_reported_with_its_log() {
     let folder = TempDir::new().unwrap();
     let program = folder.path().join("temporal-that-fails");

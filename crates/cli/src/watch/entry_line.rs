@@ -111,6 +111,7 @@ fn glyph(name: EntryName) -> (&'static str, AnsiColor) {
         | N::SmQuotaReached
         | N::SmPlanDisputed
         | N::SmSecondReviewRequested
+        | N::SmTaskReconciled
         | N::SmApprovalVoided => ("!", AnsiColor::Yellow),
         N::SmTaskPaused => ("‖", AnsiColor::Yellow),
         N::SmTaskReceived

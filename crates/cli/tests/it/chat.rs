@@ -132,6 +132,9 @@ fn chat_covers_a_task_from_its_plan_to_its_failure() {
     let done = chat.say("yes");
     assert!(done["done"].is_string(), "{done}");
     machine.run(3, &["task", "watch", &task, "--until-asked"]);
+    let history = machine.run(0, &["task", "history", &task]);
+    let granted = history.lines().find(|it| it.contains("approval granted"));
+    assert!(granted.is_some_and(|it| it.ends_with("[server token, chat]")), "{history}");
     let (reply, references) = chat.lines("who approved it?");
     assert!(reply.contains("by Grace"), "{reply}");
     assert!(

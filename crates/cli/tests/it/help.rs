@@ -22,6 +22,7 @@ fn commands_are_listed_in_groups() {
     Setup:
       init         Set up a repository and write tamma.yaml
       up           Start Tamma on this machine
+      sign-in      Print a link that signs you in to the web UI
       doctor       Check that this machine is ready
       config       Check, show and describe the configuration
       completions  Generate a shell completion script
@@ -50,6 +51,8 @@ fn commands_are_listed_in_groups() {
       knowledge    Manage the knowledge base
       alert        List and test alerts
       person       Manage access tokens (operators only)
+      access       Manage the roles of people in projects (operators only)
+      audit        Verify that task histories were not tampered with
       permissions  List the effective permissions of people and agents
       agents       Show the agent pool: workers, runs, free slots and quotas
 

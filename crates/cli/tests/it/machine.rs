@@ -10,6 +10,7 @@ use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tamma_testkit::agent::Script;
+use tamma_testkit::operator::write_operator_file;
 use tamma_testkit::project::ProjectConfig;
 use tamma_testkit::repository::Repository;
 use tempfile::TempDir;
@@ -47,6 +48,7 @@ impl Machine {
         // For root, PostgreSQL runs as another user, who must be able to reach its data.
         let all_may_pass = fs::Permissions::from_mode(0o711);
         fs::set_permissions(machine.folder.path(), all_may_pass).unwrap();
+        write_operator_file(&machine.path("data")).unwrap();
         let file = machine.path("script.json");
         script.write(&file).unwrap();
         let configuration = change(ProjectConfig::scripted(&file).unwrap()).to_string();

@@ -39,10 +39,26 @@ impl Browser {
         let none = reqwest::redirect::Policy::none();
         let http = reqwest::Client::builder().no_proxy().redirect(none).build().unwrap();
         let mut it = Self { runtime, http, url, cookie: String::new() };
-        let first = it.runtime.block_on(it.http.get(&it.url).send()).unwrap();
-        let cookie = first.headers()["set-cookie"].to_str().unwrap();
-        cookie.split(';').next().unwrap().clone_into(&mut it.cookie);
+        // The link that `tamma sign-in` prints.
+        let link = machine.run(0, &["sign-in"]);
+        let first = it.runtime.block_on(it.http.get(link.trim()).send()).unwrap();
+        it.cookie = Self::cookie_of(&first);
+        let html = it.runtime.block_on(first.text()).unwrap();
+        let value = |name: &str| {
+            let rest = html.split(&format!("name=\"{name}\" value=\"")).nth(1).unwrap();
+            rest.split('"').next().unwrap().to_owned()
+        };
+        let body = format!("csrf={}&code={}&to=%2F", value("csrf"), value("code"));
+        let request = it.http.post(format!("{}/hello", it.url)).header("cookie", &it.cookie);
+        let request = request.header("content-type", "application/x-www-form-urlencoded");
+        let signed_in = it.runtime.block_on(request.body(body).send()).unwrap();
+        it.cookie = Self::cookie_of(&signed_in);
         it
+    }
+
+    fn cookie_of(response: &reqwest::Response) -> String {
+        let cookie = response.headers()["set-cookie"].to_str().unwrap();
+        cookie.split(';').next().unwrap().to_owned()
     }
 
     fn page(&self, path: &str) -> String {
@@ -120,6 +136,7 @@ fn a_task_can_be_completed_with_forms_alone() {
     let approved = machine.json(&["task", "history", task]);
     let approved = approved.as_array().unwrap().iter().find(|it| it["reason"] == "Go on").unwrap();
     assert_eq!(approved["actor"]["person"], "Grace");
+    assert_eq!(approved["auth"]["via"], "web");
     // The worker is listed with its slots.
     let html = browser.page("/engines");
     assert!(html.contains("0 of ") && !html.contains("No workers online"), "{html}");

@@ -50,7 +50,13 @@ fn a_task_still_waits_for_a_person_after_a_restart() {
     assert_eq!(machine.commits(&task), ["Greet Cy"]);
     let history = machine.run(0, &["task", "history", &task]);
     let granted: Vec<_> = history.lines().filter(|it| it.contains("approval granted")).collect();
-    assert!(matches!(granted[..], [line] if line.ends_with("(medium risk) by Ada")), "{history}");
+    let how = "(medium risk) by Ada [server token, API]";
+    assert!(matches!(granted[..], [line] if line.ends_with(how)), "{history}");
+    let verified = machine.run(0, &["audit", "verify"]);
+    assert!(verified.contains(" 0 entries not covered, 0 broken"), "{verified}");
+    let verified = machine.json(&["audit", "verify", &task]);
+    assert_eq!(verified["intact"], true);
+    assert_eq!(verified["histories"][0]["task"], task);
 
     assert_eq!(up.signal(Signal::TERM).code(), Some(0), "{}", machine.log());
     assert_eq!(machine.processes(), Vec::<String>::new());

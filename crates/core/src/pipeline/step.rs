@@ -132,6 +132,11 @@ pub enum PipelineEvent {
         /// Person's name.
         by: Name,
     },
+    /// Workflow of the run was lost, so nothing of it runs any more except its tasks.
+    WorkflowLost {
+        /// Explanation for people.
+        reason: String,
+    },
 }
 
 impl PipelineEvent {
@@ -147,6 +152,7 @@ impl PipelineEvent {
             Self::TasksStarted { .. } => "tasks_started",
             Self::TaskEnded { .. } => "task_ended",
             Self::Cancelled { .. } => "cancelled",
+            Self::WorkflowLost { .. } => "workflow_lost",
         }
     }
 }
@@ -268,6 +274,15 @@ pub fn step(
             if !state.is_over() && run.cancelled_by.is_none() =>
         {
             next.cancel(&by, at)
+        }
+        (state, PipelineEvent::WorkflowLost { reason }) if !state.is_over() => {
+            let phase = state.phase().unwrap_or(run.request.from);
+            if matches!(state, PipelineState::Running(_) | PipelineState::RunningTasks(_)) {
+                let work = run.planning.get(&phase).cloned().unwrap_or_default();
+                next.records.insert(phase, failed_record(reason.clone(), at, work));
+            }
+            next.stop(phase, PipelineVerdict::Failed, reason);
+            Vec::new()
         }
         (_, PipelineEvent::GateAnswered { .. }) => return Err(run.refuse_answer()),
         _ => return Err(unexpected(run, name)),

@@ -59,14 +59,15 @@ pub struct AgentRules {
     pub upstream: String,
     /// Name of the worker's environment variable that holds the provider's API key. The agent never
     /// sees the key. If the variable is not set, the agent must be signed in on the worker: it then
-    /// runs with the worker's home directory and reports its own usage.
+    /// uses this sign-in and reports its own usage.
     #[garde(length(max = 100))]
     pub key: String,
     /// Files to write to the home directory of a run through the gateway: content by path
     /// (template).
     #[garde(custom(are_home_files))]
     pub files: BTreeMap<String, String>,
-    /// Paths in the worker's home directory that a signed-in agent can use.
+    /// Paths in the worker's home directory that a signed-in agent gets copies of. Without a sandbox,
+    /// it uses the directory itself.
     #[garde(custom(are_home_paths))]
     pub home: Vec<String>,
     /// Session modes of the agent, by kind of run.
@@ -251,8 +252,8 @@ pub struct AgentPoolRules {
     /// Sandbox for agent processes. If it is unavailable, no agent starts.
     #[garde(skip)]
     pub sandbox: SandboxMode,
-    /// Absolute paths that agents can read besides the worktree, such as toolchains and caches.
-    /// System programs are always readable.
+    /// Absolute paths that agents can read besides the worktree, such as toolchains and caches. The
+    /// operator must allow them. System programs are always readable.
     #[garde(inner(custom(is_absolute_path)))]
     pub readable: Vec<String>,
     /// Seconds of a run's work that can be lost with its machine. Checkpoints are pushed twice in

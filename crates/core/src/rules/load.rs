@@ -12,7 +12,8 @@ use super::Rules;
 use super::problem::{ConfigFault, ConfigProblem, ConfigProblems, ValueOrigin};
 use super::schema::{convert_numbers, schema};
 use super::validation::{FileValidator, join_path};
-use super::{alias, cross_references, variables, yaml};
+use super::{alias, cross_references, operator_limits, variables, yaml};
+use crate::operator::OperatorConfig;
 
 /// Configuration file in memory.
 #[derive(Debug, Clone, Copy)]
@@ -48,14 +49,16 @@ pub struct Setting {
 /// Loads the rules.
 ///
 /// The file is merged over the defaults key by key; a list replaces the default list. Without a
-/// file, or with an empty one, all values are defaults.
+/// file, or with an empty one, all values are defaults. A file that asks for more than the operator
+/// allows is refused; variables that override it belong to the operator too.
 pub fn load(
     file: Option<ConfigFile<'_>>,
     variables: &BTreeMap<String, String>,
+    operator: &OperatorConfig,
 ) -> Result<LoadedRules, ConfigProblems> {
     let schema = schema();
-    let mut validator =
-        FileValidator::new(&schema, variables, file.map_or("tamma.yaml", |file| file.name));
+    let name = file.map_or("tamma.yaml", |file| file.name);
+    let mut validator = FileValidator::new(&schema, variables, operator, name);
     let mut rules = serde_json::to_value(Rules::default()).unwrap_or_default();
     match file.map(|file| yaml::parse(file.text)) {
         Some(Ok(mut node)) => {
@@ -96,7 +99,7 @@ pub fn load(
 
 /// Deserialises the rules and runs the checks that only their types define.
 fn validate_rules(rules: Json, validator: &mut FileValidator<'_>) -> Option<Rules> {
-    let rules: Rules = match serde_json::from_value(rules) {
+    let mut rules: Rules = match serde_json::from_value(rules) {
         Ok(rules) => rules,
         Err(error) => {
             // Not expected, because the schema check is at least as strict as the types. If it
@@ -107,6 +110,7 @@ fn validate_rules(rules: Json, validator: &mut FileValidator<'_>) -> Option<Rule
             return None;
         }
     };
+    operator_limits::set_prices(&mut rules, validator.operator);
     if let Err(report) = rules.validate() {
         for (path, error) in report.iter() {
             let path = path.to_string();
@@ -120,6 +124,7 @@ fn validate_rules(rules: Json, validator: &mut FileValidator<'_>) -> Option<Rule
     cross_references::check_names(&rules, validator);
     cross_references::check_channels(&rules, validator);
     cross_references::check_prices(&rules, validator);
+    operator_limits::check_limits(&rules, validator);
     Some(rules)
 }
 

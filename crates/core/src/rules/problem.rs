@@ -178,6 +178,16 @@ pub enum ConfigFault {
         /// Reason, with the fix.
         reason: String,
     },
+    /// Project asks for more than the operator of this machine allows.
+    #[error("`{path}` is not allowed here: {reason}")]
+    NotAllowed {
+        /// Path of the key.
+        path: String,
+        /// Limit that it exceeds.
+        reason: String,
+        /// Way to do without, or the setting with which the operator allows it.
+        help: String,
+    },
 }
 
 impl ConfigFault {
@@ -214,6 +224,7 @@ impl ConfigFault {
             Self::BrokenVariable => {
                 "write `${NAME}` or `${NAME:-fallback}`; for a literal `${`, write `$${`".to_owned()
             }
+            Self::NotAllowed { help, .. } => help.clone(),
             Self::Refused { .. } => return None,
         })
     }

@@ -18,10 +18,14 @@ const HEADER: &str = "\
 # Configuration
 
 `tamma.yaml` is in the root of a repository. Every key has a default, so the file only contains what
-differs. Sections are merged with the defaults key by key; a list replaces the default list. A value
-can refer to environment variables: `${NAME}`, or `${NAME:-fallback}` if it may be unset. Write `$${`
-for a literal `${`. Some environment variables override the file: see the end of this page. A
-`task_loop` section at the root is read as `scrum_master.task_loop`.
+differs. Sections are merged with the defaults key by key; a list replaces the default list. The
+`env` of agents and the `config` of alert channels can refer to environment variables that the
+operator allows: `${NAME}`, or `${NAME:-fallback}` if it may be unset. Write `$${` for a literal
+`${`. Some environment variables override the file: see the end of this page. A `task_loop` section
+at the root is read as `scrum_master.task_loop`.
+
+The [operator file](../operating.md#operator-file) limits what a file can ask for. More is refused,
+with the line and the reason.
 
 `tamma config check` validates the file, `tamma config show` lists every value with its origin, and
 `tamma config schema` prints the JSON schema for editors.

@@ -7,17 +7,21 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value as Json};
 
+use super::operator_limits::{self, VariablePlace};
 use super::problem::{ConfigFault, ConfigProblem, SourceLocation, ValueOrigin};
 use super::value_check::{describe_value, truncate};
 use super::value_schema::{ValueKind, ValueSchema};
 use super::variables::expand_variables;
 use super::yaml::{YamlKey, YamlNode, YamlValue};
+use crate::operator::OperatorConfig;
 
 /// Validation of one file, with everything collected so far.
 pub(super) struct FileValidator<'a> {
     /// Complete schema.
     pub(super) schema: &'a Json,
     pub(super) variables: &'a BTreeMap<String, String>,
+    /// Limits of the operator.
+    pub(super) operator: &'a OperatorConfig,
     /// Name of the file in messages.
     pub(super) file_name: &'a str,
     pub(super) problems: Vec<ConfigProblem>,
@@ -39,11 +43,13 @@ impl<'a> FileValidator<'a> {
     pub(super) fn new(
         schema: &'a Json,
         variables: &'a BTreeMap<String, String>,
+        operator: &'a OperatorConfig,
         file_name: &'a str,
     ) -> Self {
         Self {
             schema,
             variables,
+            operator,
             file_name,
             problems: Vec::new(),
             origins: BTreeMap::new(),
@@ -180,6 +186,9 @@ impl<'a> FileValidator<'a> {
                             .map(|value| (key.name.clone(), value)),
                     );
                 }
+                None if path.is_empty() && operator_limits::is_operator_key(&key.name) => {
+                    self.report(key.location, operator_limits::operator_key_fault(&key.name));
+                }
                 None => self.report(
                     key.location,
                     ConfigFault::UnknownKey {
@@ -207,11 +216,18 @@ impl<'a> FileValidator<'a> {
         schema: &ValueSchema<'a>,
         path: &str,
     ) -> Option<Json> {
-        let referenced = &mut self.referenced_variables;
+        let mut names = BTreeSet::new();
         let expanded = expand_variables(text, self.variables, |name| {
-            referenced.insert(name.to_owned());
+            names.insert(name.to_owned());
         });
+        let place = VariablePlace::of(path);
+        let forbidden =
+            names.iter().filter_map(|name| place.refuse(name, text, path, self.operator));
+        let forbidden: Vec<ConfigFault> = forbidden.collect();
+        self.referenced_variables.extend(names);
         let faults = match expanded {
+            // Nothing else is said about a variable that the file must not use.
+            _ if !forbidden.is_empty() => forbidden,
             Ok(expanded) => {
                 self.hide_value(path.to_owned(), text.to_owned(), &expanded);
                 match schema.check_text_value(

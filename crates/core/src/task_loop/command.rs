@@ -366,6 +366,8 @@ impl From<AlertCause> for AlertKind {
             | AlertCause::JobFailed(_)
             | AlertCause::AgentFailed
             | AlertCause::AgentRefused
+            | AlertCause::WorkersLost
+            | AlertCause::WorkflowLost(_)
             | AlertCause::PhaseFailed { .. } => Self::Error,
         }
     }

@@ -8,13 +8,14 @@ use serde::{Deserialize, Serialize};
 use strum::Display;
 
 use super::{AnswerKind, State, Timestamp};
-use crate::actor::Actor;
+use crate::actor::{Actor, Authentication};
 use crate::approval::{ApprovalScope, Pin};
 use crate::budget::Grant;
 use crate::cost::Usage;
 use crate::failure::JobFailure;
 use crate::ids::{CommitId, Name, ProjectId, Reason, Reference, TaskId};
 use crate::plan::PlanSummary;
+use crate::reconciliation::Recovery;
 use crate::review::{Fingerprint, GateCounts, ReviewSummary};
 use crate::task::Priority;
 use crate::version::{Edition, FormatVersion};
@@ -32,6 +33,9 @@ pub struct TaskReceived {
     pub at: Timestamp,
     /// Author of the task.
     pub by: Actor,
+    /// Authentication of the author.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub auth: Option<Authentication>,
     /// Plan submitted with the task. It is reviewed like any other plan.
     #[serde(rename = "plan", default, skip_serializing_if = "Option::is_none")]
     pub submitted_plan: Option<Reference>,
@@ -51,6 +55,9 @@ pub struct TaskEvent {
     pub at: Timestamp,
     /// Author of the event.
     pub by: Actor,
+    /// Authentication of the author; `None` for Tamma.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub auth: Option<Authentication>,
     /// Content of the event.
     #[serde(rename = "what")]
     pub kind: EventKind,
@@ -101,6 +108,8 @@ pub enum EventKind {
     /// A person requested an action.
     #[serde(rename = "asked")]
     ActionRequested(Action),
+    /// The task's workflow was lost. No job of it runs any more.
+    Reconciled(Recovery),
 }
 
 /// Outcome of a job.

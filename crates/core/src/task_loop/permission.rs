@@ -1,7 +1,7 @@
 //! Permissions that actions and answers require.
 
 use super::{Action, AnswerKind};
-use crate::rules::Permission;
+use crate::access::Permission;
 
 impl From<&Action> for Permission {
     fn from(action: &Action) -> Self {

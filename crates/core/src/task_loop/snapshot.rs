@@ -17,6 +17,7 @@ use crate::escalation::EscalationDecision;
 use crate::ids::{CommitId, Name, PlanHash, ProjectId, Reference, TaskId};
 use crate::level::RiskLevel;
 use crate::plan::PlanSummary;
+use crate::reconciliation::StoredPosition;
 use crate::rules::Rules;
 use crate::stuck::AttemptRecord;
 use crate::task::Priority;
@@ -83,6 +84,9 @@ pub struct TaskLoop {
     pub not_before: Option<Timestamp>,
     /// Quota that the task is waiting for.
     pub quota: Option<ProviderQuota>,
+    /// Restarts after the loss of a workflow, since the last finished job.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub restarts: u8,
 
     /// Tier of the next run.
     pub tier: Tier,
@@ -149,6 +153,11 @@ pub struct TaskLoop {
     /// Ratings of a closed task, 1 to 5, by person.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub ratings: BTreeMap<Name, u8>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(number: &u8) -> bool {
+    *number == 0
 }
 
 /// Pause of a task.
@@ -243,6 +252,51 @@ pub struct OpenQuestion {
 }
 
 impl TaskLoop {
+    /// Returns the position that a reconciliation compares with the workflow.
+    pub fn position(&self, step: u64) -> StoredPosition {
+        StoredPosition {
+            state: self.state,
+            step,
+            has_job: self.active_job.is_some(),
+            restarts: self.restarts,
+        }
+    }
+
+    /// Returns `true` if a job with this number is active or being stopped.
+    pub fn has_job(&self, job_number: u32) -> bool {
+        let jobs = [self.active_job, self.stopping_job];
+        jobs.into_iter().flatten().any(|job| job.job_number == job_number)
+    }
+
+    /// Returns `true` if two states differ at most in their times. A step that is applied again
+    /// after a crash has a later time.
+    pub fn is_same_except_times(&self, other: &Self) -> bool {
+        self.without_times() == other.without_times()
+    }
+
+    fn without_times(&self) -> Self {
+        let mut it = self.clone();
+        it.since = Timestamp::UNIX_EPOCH;
+        it.clock.started_at = Timestamp::UNIX_EPOCH;
+        it.not_before = None;
+        if let Some(pause) = &mut it.paused {
+            pause.at = Timestamp::UNIX_EPOCH;
+        }
+        for approval in &mut it.approvals {
+            approval.at = Timestamp::UNIX_EPOCH;
+        }
+        for job in [&mut it.active_job, &mut it.stopping_job].into_iter().flatten() {
+            job.not_before = None;
+        }
+        if let Some(quota) = &mut it.quota {
+            quota.until = Timestamp::UNIX_EPOCH;
+        }
+        if let Some(question) = &mut it.open_question {
+            question.asked_at = Timestamp::UNIX_EPOCH;
+        }
+        it
+    }
+
     /// Returns the scope that an approval would cover now.
     pub fn current_scope(&self) -> Option<ApprovalScope> {
         Some(ApprovalScope { plan: self.plan.as_ref()?.hash, pin: self.pin? })

@@ -1,8 +1,8 @@
 //! One step of the state machine.
 //!
 //! [`step`] dispatches on the kind of the event: [`outcomes`] handles finished jobs, [`actions`]
-//! people's actions, [`council`] the council's part, [`timers`] passed time and
-//! [`open_question`] questions of running agents. Shared operations, such as changing state and
+//! people's actions, [`council`] the council's part, [`timers`] passed time, [`open_question`]
+//! questions of running agents and [`recovery`] lost workflows. Shared operations, such as changing state and
 //! asking people, are in [`transitions`]. [`next_job`] alone decides which job starts next, after
 //! every event.
 
@@ -11,6 +11,7 @@ mod council;
 mod next_job;
 mod open_question;
 mod outcomes;
+mod recovery;
 mod timers;
 mod transitions;
 
@@ -20,7 +21,7 @@ use super::{
     Action, Command, EventKind, Outcome, Refusal, State, StateClock, StopReason, TaskEvent,
     TaskLoop, TaskReceived, Timestamp, Trigger,
 };
-use crate::actor::Actor;
+use crate::actor::{Actor, Authentication};
 use crate::approval::Pin;
 use crate::budget::{Grant, Spend};
 use crate::cause::TimeoutStage;
@@ -49,6 +50,7 @@ struct StepBuilder<'a> {
     /// back.
     now: Timestamp,
     actor: &'a Actor,
+    auth: Option<Authentication>,
     rules: &'a Rules,
     commands: Vec<Command>,
     entries: Vec<HistoryEntry>,
@@ -81,6 +83,7 @@ pub fn begin(received: &TaskReceived, rules: &Rules) -> Step {
             stopping_job: None,
             not_before: None,
             quota: None,
+            restarts: 0,
             tier: Tier::default(),
             tier_failures: 0,
             retries: 0,
@@ -109,6 +112,7 @@ pub fn begin(received: &TaskReceived, rules: &Rules) -> Step {
         },
         now: received.at,
         actor: &received.by,
+        auth: received.auth,
         rules,
         commands: Vec::new(),
         entries: Vec::new(),
@@ -124,6 +128,7 @@ pub fn step(before: &TaskLoop, event: &TaskEvent, rules: &Rules) -> Result<Step,
         task_loop: before.clone(),
         now: event.at.max(before.since),
         actor: &event.by,
+        auth: event.auth,
         rules,
         commands: Vec::new(),
         entries: Vec::new(),
@@ -136,6 +141,11 @@ pub fn step(before: &TaskLoop, event: &TaskEvent, rules: &Rules) -> Result<Step,
         }
         EventKind::ActionRequested(Action::Rate { stars, reason }) => {
             builder.rate(*stars, reason.as_ref())?;
+            // A closed task starts no job.
+            return Ok(builder.finish());
+        }
+        EventKind::Reconciled(recovery) if before.state.is_terminal() => {
+            builder.settle(recovery);
             // A closed task starts no job.
             return Ok(builder.finish());
         }
@@ -152,6 +162,7 @@ pub fn step(before: &TaskLoop, event: &TaskEvent, rules: &Rules) -> Result<Step,
         EventKind::Tick => builder.tick()?,
         EventKind::PinChanged(pin) => builder.pin_changed(*pin)?,
         EventKind::ActionRequested(action) => builder.handle_action(action)?,
+        EventKind::Reconciled(recovery) => builder.recover(recovery)?,
     }
     builder.start_next_job();
     Ok(builder.finish())

@@ -17,6 +17,7 @@ use chrono::TimeDelta;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRunner};
+use strum::IntoEnumIterator as _;
 use tamma_core::actor::Actor;
 use tamma_core::approval::{ApprovalScope, Pin};
 use tamma_core::budget::{self, Grant};
@@ -27,6 +28,7 @@ use tamma_core::history::EntryName;
 use tamma_core::ids::{Name, PlanHash};
 use tamma_core::level::RiskLevel;
 use tamma_core::plan::PlanSummary;
+use tamma_core::reconciliation::{Recovery, Resolution, WorkflowLoss};
 use tamma_core::rules::{HaltCondition, Rules};
 use tamma_core::step;
 use tamma_core::stuck::ATTEMPT_HISTORY;
@@ -113,6 +115,8 @@ impl Oracle {
                 }
             }
             EventKind::PinChanged(pin) => self.pin = Some(*pin),
+            // No job survives its workflow.
+            EventKind::Reconciled(_) => self.running.clear(),
             EventKind::ActionRequested(Action::Approve { scope, .. }) => {
                 if let Actor::Person(name) = &event.by {
                     self.approvals.insert(name.clone(), *scope);
@@ -172,6 +176,7 @@ fn event(world: &World, happening: Happening, stormy: bool) -> TaskEvent {
                 },
                 3 if detail > 128 => FailureKind::OverBudget,
                 4 if detail > 128 => FailureKind::Refused,
+                5 if detail > 224 => FailureKind::WorkersLost,
                 _ => FailureKind::Crashed,
             });
             world.event(
@@ -180,7 +185,8 @@ fn event(world: &World, happening: Happening, stormy: bool) -> TaskEvent {
             )
         }
         180..=185 => world.event(Actor::Tamma, EventKind::PinChanged(pin(detail % 4))),
-        186..=199 => world.event(Actor::Tamma, EventKind::Tick),
+        186..=197 => world.event(Actor::Tamma, EventKind::Tick),
+        198..=199 => world.event(Actor::Tamma, EventKind::Reconciled(recovery(detail))),
         200..=239 => world.event(someone, EventKind::ActionRequested(action(world, detail))),
         240..=247 => {
             // A result of a job that is not running, or that the job cannot have.
@@ -202,6 +208,18 @@ fn event(world: &World, happening: Happening, stormy: bool) -> TaskEvent {
         // Only people can request actions.
         252..=255 => world.event(Actor::Council, EventKind::ActionRequested(action(world, detail))),
     }
+}
+
+/// Returns the recovery of a lost workflow. Closing the task is rare.
+fn recovery(detail: u8) -> Recovery {
+    let losses: Vec<_> = WorkflowLoss::iter().collect();
+    let resolution = match detail {
+        0..=9 => Resolution::Close,
+        10..=99 => Resolution::AskPerson,
+        _ => Resolution::Restart,
+    };
+    let loss = losses[usize::from(detail) % losses.len()];
+    Recovery { loss, resolution, reason: "lost".to_owned() }
 }
 
 fn usage(detail: u8) -> Option<Usage> {
@@ -436,8 +454,10 @@ fn check(
 ) -> Result<(), TestCaseError> {
     let task_loop = &step.next;
     if before.state.is_terminal() {
-        // A closed task accepts only its lessons, and its state does not change.
-        prop_assert!(before.active_job.is_some_and(|job| job.kind == JobKind::Learn));
+        // A closed task accepts only its lessons or their loss, and its state does not change.
+        let is_lost = matches!(event.kind, EventKind::Reconciled(_));
+        prop_assert!(is_lost || before.active_job.is_some_and(|job| job.kind == JobKind::Learn));
+        oracle.sequence = task_loop.entry_count;
         prop_assert!(task_loop.active_job.is_none() && step.commands.is_empty());
         prop_assert_eq!(task_loop.state, before.state);
         return Ok(());
@@ -525,7 +545,8 @@ fn check_transitions(
                     prop_assert!(to <= from + 1, "{} was skipped to", entry.to);
                 }
                 if entry.from == State::HumanEscalation {
-                    prop_assert!(by_person);
+                    // A task that cannot be restarted is closed, whoever has it.
+                    prop_assert!(by_person || matches!(event.kind, EventKind::Reconciled(_)));
                 }
             }
         }

@@ -117,6 +117,7 @@ impl World {
             priority: Priority::Medium,
             at: minute(0),
             by: Actor::Person(text("ann")),
+            auth: None,
             submitted_plan: None,
             edition: Edition::NEWEST,
         };
@@ -145,7 +146,7 @@ impl World {
     }
 
     pub(crate) fn event(&self, by: Actor, kind: EventKind) -> TaskEvent {
-        TaskEvent { format: FormatVersion, at: self.now, by, kind }
+        TaskEvent { format: FormatVersion, at: self.now, by, auth: None, kind }
     }
 
     pub(crate) fn feed(&mut self, by: Actor, kind: EventKind) -> Result<(), Refusal> {

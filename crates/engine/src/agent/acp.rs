@@ -5,6 +5,7 @@
 //! reasons. The agent's stop reason is only a claim; timeouts and the gateway override it, and
 //! `turn_end` decides what it means.
 
+mod bounded_lines;
 mod permission_request;
 mod session_option;
 mod session_tracker;
@@ -34,6 +35,7 @@ use tokio::time::timeout;
 use tokio_util::compat::{TokioAsyncReadCompatExt as _, TokioAsyncWriteCompatExt as _};
 use tokio_util::sync::CancellationToken;
 
+use self::bounded_lines::BoundedLines;
 use self::session_option::SessionOption;
 pub(super) use self::session_tracker::SessionTracker;
 use super::turn_end::{FinishedTurn, NextTurn, TurnPolicy};
@@ -41,6 +43,8 @@ use super::{AgentObserver, AgentUpdate, RunEnd, RunRequest};
 use crate::agent_tools::{self, AgentQuestion, AgentTools};
 use crate::gateway::{CallFailure, GatewayStop, RunEndpoint};
 use crate::permission::PermissionEffect;
+#[cfg(fuzzing)]
+use crate::permission::PermissionRequest;
 use crate::sanitize;
 use crate::submission::{self, Submission};
 
@@ -103,7 +107,7 @@ pub(super) async fn run_session(
             agent_client_protocol::on_receive_request!(),
         )
         .connect_with(
-            ByteStreams::new(stdin.compat_write(), stdout.compat()),
+            ByteStreams::new(stdin.compat_write(), BoundedLines::new(stdout).compat()),
             async move |agent: ConnectionTo<Agent>| AcpSession { agent, ctx: context }.run().await,
         );
     // Too large to be part of every future that awaits a run.
@@ -514,6 +518,13 @@ fn quota_reset_time(data: &Value) -> Option<Timestamp> {
         Value::Number(seconds) => Timestamp::from_timestamp(seconds.as_i64()?, 0),
         _ => None,
     }
+}
+
+/// Parses a permission request of the protocol, for fuzzing.
+#[cfg(fuzzing)]
+pub(crate) fn parse_permission(body: Value, earlier: Value) -> Option<PermissionRequest> {
+    let request = serde_json::from_value(body).ok()?;
+    Some(permission_request::parse_request(&request, earlier))
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ use super::clock::{saturating_add, start_timer};
 use super::dialect::{Dialect, RequestKind, classify_request};
 use super::response_reader::ResponseReader;
 use super::run_endpoint::EndpointState;
-use super::usage_meter::{CallOutcome, CallReservation};
+use super::usage_meter::{CallOutcome, CallReservation, UsageMeter};
 use super::{CallFailure, GatewayStop, ModelCall, Upstream, quota};
 
 /// Maximum size of a request. Providers accept less.
@@ -163,7 +163,7 @@ impl Forwarder {
         }
         drop(body);
 
-        let mut call = ModelCall {
+        let call = ModelCall {
             run: self.endpoint.run,
             model,
             dialect,
@@ -176,6 +176,17 @@ impl Forwarder {
             note: None,
         };
         let (meter, closed) = (self.endpoint.meter.clone(), self.endpoint.closed.clone());
+        let models = &self.endpoint.models;
+        let is_allowed = |allowed: &String| prices::is_same_model(allowed, &call.model);
+        if !models.is_empty() && !models.iter().any(is_allowed) {
+            // The run goes on: agents call other models for side tasks, and can do without.
+            let message = format!(
+                "the operator has not allowed the model `{}`; use one of {}",
+                call.model,
+                models.join(", ")
+            );
+            return refuse_call(&meter, call, message, started.elapsed());
+        }
         let reservation = tokio::select! {
             biased;
             () = closed.cancelled() => return run_over_response(dialect),
@@ -184,13 +195,7 @@ impl Forwarder {
         let reservation = match reservation {
             Ok(reservation) => reservation,
             Err(stop) => {
-                let message = stop_message(&stop);
-                call.status = StatusCode::FORBIDDEN.as_u16();
-                call.duration = started.elapsed();
-                call.cost = Cost::Known(tamma_core::cost::Usd::ZERO);
-                call.note = Some(message.clone());
-                meter.report_call(call);
-                return dialect.error_response(StatusCode::FORBIDDEN, &message);
+                return refuse_call(&meter, call, stop_message(&stop), started.elapsed());
             }
         };
         let mut in_flight = InFlightCall {
@@ -441,6 +446,21 @@ fn describe_error(error: &reqwest::Error) -> String {
         cause = error.source();
     }
     text
+}
+
+/// Reports a call that was not forwarded, and returns the response for the agent.
+fn refuse_call(
+    meter: &UsageMeter,
+    call: ModelCall,
+    message: String,
+    duration: std::time::Duration,
+) -> Response {
+    let (dialect, status) = (call.dialect, StatusCode::FORBIDDEN);
+    let response = dialect.error_response(status, &message);
+    let cost = Cost::Known(tamma_core::cost::Usd::ZERO);
+    let note = Some(message);
+    meter.report_call(ModelCall { status: status.as_u16(), cost, note, duration, ..call });
+    response
 }
 
 fn run_over_response(dialect: Dialect) -> Response {

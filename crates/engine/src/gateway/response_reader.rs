@@ -1,16 +1,10 @@
 //! Extraction of usage from a response while it is streamed.
 
-use std::convert::Infallible;
-use std::pin::Pin;
-use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
-use std::task::Poll;
-
 use axum::body::Bytes;
-use eventsource_stream::{Event, EventStreamError, Eventsource as _};
-use futures_util::{FutureExt as _, Stream, StreamExt as _, stream};
 use serde_json::Value;
 use tamma_core::cost::Tokens;
 
+use super::event_reader::EventReader;
 use super::{CallFailure, Dialect};
 
 /// Maximum size of a response that is buffered for parsing.
@@ -200,8 +194,6 @@ fn update_count(count: &mut u64, value: &Value) -> bool {
     }
 }
 
-type EventStream = Pin<Box<dyn Stream<Item = Result<Event, EventStreamError<Infallible>>> + Send>>;
-
 /// Parser for a response that arrives in chunks.
 pub(super) struct ResponseReader {
     /// Usage so far.
@@ -210,8 +202,8 @@ pub(super) struct ResponseReader {
 }
 
 enum BodyFormat {
-    /// Server-sent events: chunks go in, complete events come out.
-    Events(Sender<Bytes>, EventStream),
+    /// Server-sent events.
+    Events(Box<EventReader>),
     /// JSON document, parsed at its end.
     Json(Vec<u8>),
 }
@@ -220,8 +212,7 @@ impl ResponseReader {
     /// Creates a reader for a content type.
     pub(super) fn new(dialect: Dialect, content_type: &str) -> Self {
         let format = if content_type.starts_with("text/event-stream") {
-            let (sender, receiver) = channel();
-            BodyFormat::Events(sender, Box::pin(chunk_stream(receiver).eventsource()))
+            BodyFormat::Events(Box::new(EventReader::new()))
         } else {
             BodyFormat::Json(Vec::new())
         };
@@ -231,19 +222,14 @@ impl ResponseReader {
     /// Reads the next chunk.
     pub(super) fn read_chunk(&mut self, piece: &Bytes) {
         match &mut self.format {
-            BodyFormat::Events(sender, events) => {
-                // Cannot fail, because `self` owns the receiver.
-                let _ = sender.send(piece.clone());
-                while let Some(Some(event)) = events.next().now_or_never() {
-                    // Malformed events are forwarded, but not read.
-                    let Ok(event) = event else { continue };
-                    if event.data == "[DONE]" {
-                        self.usage.finished = true;
-                    } else if let Ok(value) = serde_json::from_str(&event.data) {
-                        self.usage.read_event(&value);
-                    }
+            BodyFormat::Events(events) => events.read_chunk(piece, |data| {
+                // Malformed events are forwarded, but not read.
+                if data == "[DONE]" {
+                    self.usage.finished = true;
+                } else if let Ok(value) = serde_json::from_str(data) {
+                    self.usage.read_event(&value);
                 }
-            }
+            }),
             BodyFormat::Json(body) if body.len() + piece.len() <= MAX_BODY_BYTES => {
                 body.extend_from_slice(piece);
             }
@@ -259,15 +245,6 @@ impl ResponseReader {
             self.usage.read_event(&value);
         }
     }
-}
-
-/// Returns the sent chunks as a stream. It is only polled after a send, so it needs no waker.
-fn chunk_stream(receiver: Receiver<Bytes>) -> impl Stream<Item = Result<Bytes, Infallible>> + Send {
-    stream::poll_fn(move |_| match receiver.try_recv() {
-        Ok(piece) => Poll::Ready(Some(Ok(piece))),
-        Err(TryRecvError::Empty) => Poll::Pending,
-        Err(TryRecvError::Disconnected) => Poll::Ready(None),
-    })
 }
 
 #[cfg(test)]

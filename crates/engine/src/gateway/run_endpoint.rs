@@ -24,6 +24,8 @@ pub(super) struct EndpointState {
     pub(super) run: RunId,
     pub(super) clock: Clock,
     pub(super) upstream: Option<Upstream>,
+    /// Models that the run can call. Empty: all.
+    pub(super) models: Vec<String>,
     pub(super) meter: Arc<UsageMeter>,
     pub(super) tools: Option<Router>,
     /// Removes the provider's key from the provider's messages.
@@ -102,6 +104,7 @@ impl RunEndpoint {
             run: config.run,
             clock: Clock::starting_at(config.now),
             upstream: config.upstream,
+            models: config.models,
             meter: Arc::new(meter),
             tools: config.tools,
             redactor: Redactor::new(key),

@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::net::SocketAddr;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,13 +12,14 @@ use axum::extract::{Request, State};
 use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse as _, Response};
 use axum::serve::ListenerExt as _;
-use tokio::net::{TcpListener, UnixListener};
+use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tower::ServiceExt as _;
 
 use super::forward::Forwarder;
 use super::run_endpoint::{EndpointState, RunEndpoints};
 use super::{Dialect, Error, RunEndpoint, RunEndpointConfig};
+use crate::private_socket;
 
 /// Time limit for connecting to a provider.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
@@ -59,8 +59,8 @@ impl GatewayServer {
         });
         let mut listeners = vec![tokio::spawn(serve(axum::serve(port, app.clone())))];
         if let Some(path) = socket {
-            let listener =
-                listen(path).map_err(|source| Error::Socket { path: path.to_owned(), source })?;
+            let listener = private_socket::listen(path)
+                .map_err(|source| Error::Socket { path: path.to_owned(), source })?;
             listeners.push(tokio::spawn(serve(axum::serve(listener, app))));
         }
         let base_url = format!("http://{address}");
@@ -92,19 +92,6 @@ async fn serve(server: impl IntoFuture<Output = std::io::Result<()>>) {
     if let Err(error) = server.await {
         tracing::error!(%error, "gateway stopped listening");
     }
-}
-
-/// Listens on a socket that only this user can access.
-fn listen(path: &Path) -> std::io::Result<UnixListener> {
-    match std::fs::remove_file(path) {
-        // Left over from a worker that has exited.
-        Ok(()) => {}
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-        Err(error) => return Err(error),
-    }
-    let listener = UnixListener::bind(path)?;
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
-    Ok(listener)
 }
 
 /// Routes a request to the endpoint of its run, if the token is valid.

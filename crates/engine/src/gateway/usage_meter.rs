@@ -12,11 +12,17 @@ use super::{
     ModelCall,
 };
 
+/// Tokens of models without a price that a run can use if no budget limits them, in dollars or in
+/// tokens.
+const MAX_UNPRICED_TOKENS: u64 = 20_000_000;
+
 /// Usage meter of one run.
 pub(super) struct UsageMeter {
     prices: PriceTable,
     /// A budget limits dollars, so every model needs a price.
     limits_dollars: bool,
+    /// A budget limits tokens, with or without a price.
+    limits_tokens: bool,
     warn_percent: u8,
     observer: GatewayObserver,
     state: Mutex<MeterState>,
@@ -30,6 +36,8 @@ struct MeterState {
     /// Amount reserved for calls in flight.
     reserved: Amount,
     in_flight: u32,
+    /// Tokens of models without a price.
+    unpriced_tokens: u64,
     ledger: Ledger,
 }
 
@@ -84,15 +92,23 @@ impl UsageMeter {
             last_failure: None,
         };
         let limits_dollars = limits.iter().any(|budget| budget.limit.usd.is_some());
+        let limits_tokens = limits.iter().any(|budget| budget.limit.tokens.is_some());
         let limits =
             limits.into_iter().map(|budget| TrackedLimit { budget, warned: false }).collect();
-        let reserved = Amount::default();
+        let state = MeterState {
+            limits,
+            reserved: Amount::default(),
+            in_flight: 0,
+            unpriced_tokens: 0,
+            ledger,
+        };
         Self {
             prices,
             limits_dollars,
+            limits_tokens,
             warn_percent,
             observer,
-            state: Mutex::new(MeterState { limits, reserved, in_flight: 0, ledger }),
+            state: Mutex::new(state),
             call_ended: Notify::new(),
             stop: watch::channel(None).0,
         }
@@ -153,7 +169,8 @@ impl UsageMeter {
     }
 
     /// Reserves the maximum cost of a call, and waits while it does not fit beside calls in flight.
-    /// A model without a price is refused if a budget limits dollars.
+    /// A model without a price is refused if a budget limits dollars, and after many tokens if no
+    /// budget limits those.
     ///
     /// A request has at most as many tokens as bytes, and typically a quarter of that. A single
     /// call may exceed a budget that is not spent yet, because its cost is unknown in advance.
@@ -168,11 +185,17 @@ impl UsageMeter {
         // Writing all of it to the cache for an hour costs the most.
         let maximum =
             Tokens { input: bytes, output: max_output, cache_write_1h: bytes, ..Tokens::default() };
+        let unpriced = || GatewayStop::Unpriced { model: model.to_owned() };
+        let is_priced = self.prices.cost(&maximum, model) != Cost::Unknown;
         let (Some(maximum), Some(estimate)) =
             (self.amount(model, maximum), self.amount(model, estimate))
         else {
-            return Err(self.refuse(GatewayStop::Unpriced { model: model.to_owned() }));
+            return Err(self.refuse(unpriced()));
         };
+        let is_bounded = is_priced || self.limits_tokens;
+        if !is_bounded && self.state().unpriced_tokens >= MAX_UNPRICED_TOKENS {
+            return Err(self.refuse(unpriced()));
+        }
         loop {
             let mut ended = std::pin::pin!(self.call_ended.notified());
             // From here on, no signal is missed.
@@ -243,6 +266,9 @@ impl UsageMeter {
                 }
             };
             if let Some((amount, estimated)) = charge {
+                if call.cost == Cost::Unknown {
+                    state.unpriced_tokens = state.unpriced_tokens.saturating_add(amount.tokens);
+                }
                 state.charge(amount, estimated);
                 warned = state.take_new_warnings(self.warn_percent);
             }

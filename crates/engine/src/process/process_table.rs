@@ -11,8 +11,14 @@ use super::ProcessIdentity;
 pub(super) struct ProcessEntry {
     /// Process ID and start time.
     pub(super) identity: ProcessIdentity,
+    /// ID of the parent process.
+    pub(super) parent: u32,
     /// Process group ID.
     pub(super) group: u32,
+    /// Number of threads.
+    pub(super) threads: u64,
+    /// CPU time of the process and of its children that it has waited for, in clock ticks.
+    pub(super) cpu_ticks: u64,
     /// Exited, but not yet waited for by its parent.
     pub(super) is_zombie: bool,
 }
@@ -48,6 +54,12 @@ pub(super) fn identity(pid: u32) -> Option<ProcessIdentity> {
     read_process(pid).filter(|process| !process.is_zombie).map(|process| process.identity)
 }
 
+/// Returns `true` if the table contains a process, also if it has exited and nobody waited for it.
+/// Without `/proc` that is assumed.
+pub(super) fn contains(process: ProcessIdentity) -> bool {
+    !is_available() || read_process(process.pid).is_some_and(|it| it.identity == process)
+}
+
 /// Returns the boot ID of the machine, or an empty string if it is unknown.
 pub(super) fn boot_id() -> String {
     fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
@@ -60,9 +72,13 @@ fn read_process(pid: u32) -> Option<ProcessEntry> {
 /// Parses `/proc/<pid>/stat`. The process name in it may contain brackets and spaces.
 fn parse_stat(pid: u32, stat: &str) -> Option<ProcessEntry> {
     let fields: Vec<_> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+    let times = fields.get(11..15)?.iter().filter_map(|ticks| ticks.parse::<u64>().ok());
     Some(ProcessEntry {
         identity: ProcessIdentity { pid, start_ticks: fields.get(19)?.parse().ok()? },
+        parent: fields.get(1)?.parse().ok()?,
         group: fields.get(2)?.parse().ok()?,
+        threads: fields.get(17)?.parse().ok()?,
+        cpu_ticks: times.sum(),
         is_zombie: matches!(*fields.first()?, "Z" | "X" | "x"),
     })
 }
@@ -86,7 +102,8 @@ mod tests {
         let stat = "42 (a) b (c)) S 1 40 39 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 987654 1 2";
         let process = parse_stat(42, stat).expect("parses");
         assert_eq!(process.identity, ProcessIdentity { pid: 42, start_ticks: 987_654 });
-        assert_eq!((process.group, process.is_zombie), (40, false));
+        assert_eq!((process.parent, process.group, process.is_zombie), (1, 40, false));
+        assert_eq!((process.threads, process.cpu_ticks), (1, 5 + 6 + 7 + 8));
     }
 
     #[test]

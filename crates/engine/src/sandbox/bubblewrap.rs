@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
 use super::view::{FileAccess, SandboxView};
-use super::{Network, SCRATCH_SIZE, Sandbox, path_text};
+use super::{Forward, SCRATCH_SIZE, Sandbox, launcher, path_text, syscall_filter};
 use crate::process::{Launch, find_program};
 
 /// Separate namespaces and session, no capabilities, and an end together with the parent.
@@ -27,7 +27,15 @@ pub(super) struct Bubblewrap {
     program: PathBuf,
     /// Supports `--disable-userns`, which prevents further user namespaces inside.
     disables_userns: bool,
+    /// Filter of system calls, if it works.
+    filter: Option<PathBuf>,
 }
+
+/// Shell script that opens the file in its first argument, and executes the others.
+const WITH_FILTER: &str = "exec \"$@\" 9<\"$0\"";
+
+/// Descriptor that the script opens.
+const FILTER_DESCRIPTOR: &str = "9";
 
 /// Folders that are searched for `bwrap`. `PATH` is not used, because it may name folders that an
 /// agent can write.
@@ -42,19 +50,27 @@ pub(super) fn probe() -> Result<&'static Bubblewrap, String> {
 fn find() -> Result<Bubblewrap, String> {
     let path = find_program(Path::new("bwrap"), Some(SEARCH_PATH))
         .ok_or_else(|| format!("`bwrap` is not installed in {SEARCH_PATH}"))?;
-    let sealed = Bubblewrap { program: path, disables_userns: true };
-    if sealed.check_runs().is_ok() {
-        return Ok(sealed);
+    let mut last = String::new();
+    // Older versions and kernels lack some options.
+    for disables_userns in [true, false] {
+        for filter in [syscall_filter::path(), None] {
+            let bubblewrap = Bubblewrap { program: path.clone(), disables_userns, filter };
+            match bubblewrap.check_runs() {
+                Ok(()) => return Ok(bubblewrap),
+                Err(error) => last = error,
+            }
+        }
     }
-    let open = Bubblewrap { disables_userns: false, ..sealed };
-    open.check_runs().map(|()| open)
+    Err(last)
 }
 
 impl Bubblewrap {
     /// Runs an empty command with the options that agents are started with.
     #[expect(clippy::disallowed_methods, reason = "the test runs before anything can be recorded")]
     fn check_runs(&self) -> Result<(), String> {
-        let output = Command::new(&self.program)
+        let (first, args) = self.first_command();
+        let output = Command::new(first)
+            .args(args)
             .args(self.isolation_args())
             .args(["--unshare-net", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"])
             .args(["--remount-ro", "/proc"])
@@ -70,6 +86,21 @@ impl Bubblewrap {
         Err(format!("`{}` failed: {}", self.program.display(), stderr.trim()))
     }
 
+    /// Returns `true` if system calls are filtered.
+    pub(super) fn has_filter(&self) -> bool {
+        self.filter.is_some()
+    }
+
+    /// Returns the program to start with its first arguments: `bwrap`, or a shell that opens the
+    /// filter for it.
+    fn first_command(&self) -> (PathBuf, Vec<String>) {
+        let Some(filter) = &self.filter else { return (self.program.clone(), Vec::new()) };
+        let (filter, program) = (path_text(filter), path_text(&self.program));
+        let args: [&str; 6] =
+            ["-c", WITH_FILTER, &filter, &program, "--seccomp", FILTER_DESCRIPTOR];
+        (PathBuf::from("/bin/sh"), args.map(str::to_owned).to_vec())
+    }
+
     fn isolation_args(&self) -> impl Iterator<Item = &'static str> {
         ISOLATION_ARGS.into_iter().chain(self.disables_userns.then_some("--disable-userns"))
     }
@@ -82,7 +113,8 @@ impl Bubblewrap {
         launch: &Launch,
         program: &Path,
     ) -> (PathBuf, Vec<String>) {
-        let mut args: Vec<String> = self.isolation_args().map(str::to_owned).collect();
+        let (first, mut args) = self.first_command();
+        args.extend(self.isolation_args().map(str::to_owned));
         let mut append = |arguments: &[&str]| {
             args.extend(arguments.iter().map(|argument| (*argument).to_owned()));
         };
@@ -106,29 +138,20 @@ impl Bubblewrap {
         }
         // Root directory of the new file system, which is otherwise empty.
         append(&["--remount-ro", "/"]);
-        if !matches!(sandbox.network, Network::Open { .. }) {
-            append(&["--unshare-net"]);
-        }
         append(&[
+            "--unshare-net",
             "--chdir",
             &path_text(&launch.working_dir),
             "--",
             &path_text(&sandbox.launcher.program),
         ]);
         args.extend(sandbox.launcher.args.iter().cloned());
-        match &sandbox.network {
-            Network::Gateway { port, socket } => {
-                args.extend(["--forward".to_owned(), port.to_string(), path_text(socket)]);
-            }
-            Network::Disabled => {}
-            Network::Open { ports } => {
-                // The machine's network includes its abstract sockets; scope them.
-                args.push("--scope".to_owned());
-                args.extend(ports.iter().flat_map(|port| ["--port".to_owned(), port.to_string()]));
-            }
+        for Forward { port, socket } in sandbox.network.forwards() {
+            args.extend(["--forward".to_owned(), port.to_string(), path_text(&socket)]);
         }
+        args.extend(launcher::limit_args(&sandbox.limits, true));
         args.extend(["--".to_owned(), path_text(program)]);
         args.extend(launch.args.iter().cloned());
-        (self.program.clone(), args)
+        (first, args)
     }
 }

@@ -8,7 +8,7 @@ use landlock::{
 };
 
 use super::view::{FileAccess, SandboxView};
-use super::{Error, Network, Sandbox, path_text};
+use super::{Error, Sandbox, launcher, path_text};
 use crate::process::Launch;
 
 /// First version with rules for ports (Linux 6.7). Without it, the network would be open.
@@ -93,13 +93,12 @@ pub(super) fn wrap_command(
     // Excludes other processes: as root, Landlock alone does not protect their environment.
     args.extend(PROC_PATHS.iter().flat_map(|path| ["--read".to_owned(), (*path).to_owned()]));
     args.push("--scope".to_owned());
-    match &sandbox.network {
-        Network::Gateway { port, .. } => args.extend(["--port".to_owned(), port.to_string()]),
-        Network::Disabled => args.push("--no-port".to_owned()),
-        Network::Open { ports } => {
-            args.extend(ports.iter().flat_map(|port| ["--port".to_owned(), port.to_string()]));
-        }
+    // Rules for ports do not name a host, so the operator's services are reachable directly.
+    args.push("--no-port".to_owned());
+    for forward in sandbox.network.forwards() {
+        args.extend(["--port".to_owned(), forward.port.to_string()]);
     }
+    args.extend(launcher::limit_args(&sandbox.limits, false));
     args.extend(["--".to_owned(), path_text(program)]);
     args.extend(launch.args.iter().cloned());
     (sandbox.launcher.program.clone(), args)

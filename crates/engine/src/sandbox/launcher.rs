@@ -10,25 +10,61 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread;
 
-use rustix::process::{Resource, Rlimit, setrlimit};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tamma_core::operator::ResourceLimits;
 
 use super::Error;
 use super::landlock::LandlockSandbox;
 
-/// Maximum size of one file: 16 GiB. Total disk usage is limited by the disk quota.
-const MAX_FILE_SIZE: u64 = 16 * 1024 * 1024 * 1024;
-
 /// Arguments of the launcher.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct LauncherArgs {
-    forward: Option<(u16, PathBuf)>,
+    forwards: Vec<(u16, PathBuf)>,
     /// Start the forwarder and exit, so that it is detached from the agent.
     detach: Option<PathBuf>,
     /// Forward connections of the listener on standard input to this socket.
     serve: Option<PathBuf>,
     create_dirs: Vec<PathBuf>,
+    limits: Vec<(ProcessLimit, u64)>,
     landlock: LandlockSandbox,
     command: Vec<OsString>,
+}
+
+/// Limit that the kernel enforces on each process, except that `Processes` counts all processes and
+/// threads of the user in the user namespace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::Display, strum::EnumString)]
+#[strum(serialize_all = "snake_case")]
+enum ProcessLimit {
+    FileBytes,
+    OpenFiles,
+    CpuSeconds,
+    Processes,
+}
+
+impl ProcessLimit {
+    fn resource(self) -> Resource {
+        match self {
+            Self::FileBytes => Resource::Fsize,
+            Self::OpenFiles => Resource::Nofile,
+            Self::CpuSeconds => Resource::Cpu,
+            Self::Processes => Resource::Nproc,
+        }
+    }
+}
+
+/// Returns the launcher arguments for resource limits. The number of processes is only limited in a
+/// user namespace of its own, because others would count too.
+pub(super) fn limit_args(limits: &ResourceLimits, has_user_namespace: bool) -> Vec<String> {
+    let processes = has_user_namespace.then_some((ProcessLimit::Processes, limits.processes));
+    [
+        (ProcessLimit::FileBytes, limits.file_mb.saturating_mul(1024 * 1024)),
+        (ProcessLimit::OpenFiles, limits.open_files),
+        (ProcessLimit::CpuSeconds, limits.cpu_seconds),
+    ]
+    .into_iter()
+    .chain(processes)
+    .flat_map(|(limit, value)| ["--limit".to_owned(), limit.to_string(), value.to_string()])
+    .collect()
 }
 
 /// Prepares the sandbox and executes the program after `--`.
@@ -46,10 +82,10 @@ pub fn run_launcher(args: impl IntoIterator<Item = OsString>) -> Result<(), Erro
     if let Some(socket) = &parsed.detach {
         return spawn_self(&before, "--serve", socket, Stdio::inherit()).map(drop);
     }
-    if let Some((port, socket)) = &parsed.forward {
+    for (port, socket) in &parsed.forwards {
         // Listen before the agent starts, and pass the listener on.
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, *port))
-            .map_err(launch_error("listen on the gateway's port"))?;
+            .map_err(launch_error("listen on a port that leads out of the sandbox"))?;
         let mut child = spawn_self(&before, "--detach", socket, OwnedFd::from(listener).into())?;
         child.wait().map_err(launch_error("start the forwarder"))?;
     }
@@ -57,7 +93,9 @@ pub fn run_launcher(args: impl IntoIterator<Item = OsString>) -> Result<(), Erro
         std::fs::create_dir_all(folder).map_err(launch_error("create a temporary directory"))?;
     }
     set_limit(Resource::Core, 0)?;
-    set_limit(Resource::Fsize, MAX_FILE_SIZE)?;
+    for (limit, value) in &parsed.limits {
+        set_limit(limit.resource(), *value)?;
+    }
     parsed.landlock.enforce()?;
     let Some((program, args)) = parsed.command.split_first() else {
         return Err(Error::InvalidArgument("no program".to_owned()));
@@ -71,13 +109,12 @@ fn launch_error(what: &'static str) -> impl FnOnce(io::Error) -> Error {
     move |source| Error::Launch { what, source }
 }
 
+/// Lowers a limit. One that is already lower is kept.
 fn set_limit(resource: Resource, maximum: u64) -> Result<(), Error> {
-    let limit = Rlimit { current: Some(maximum), maximum: Some(maximum) };
-    match setrlimit(resource, limit) {
-        // The limit is already lower and must not be raised.
-        Err(rustix::io::Errno::PERM) | Ok(()) => Ok(()),
-        Err(error) => Err(launch_error("set a limit")(error.into())),
-    }
+    let now = getrlimit(resource);
+    let lower = |now: Option<u64>| Some(now.map_or(maximum, |now| now.min(maximum)));
+    let limit = Rlimit { current: lower(now.current), maximum: lower(now.maximum) };
+    setrlimit(resource, limit).map_err(|error| launch_error("set a limit")(error.into()))
 }
 
 /// Starts this program again, as a forwarder.
@@ -136,7 +173,14 @@ fn parse_args(args: Vec<OsString>) -> Result<LauncherArgs, Error> {
                 .ok_or_else(|| Error::InvalidArgument(text.to_string_lossy().into_owned()))
         };
         match name.as_str() {
-            "--forward" => parsed.forward = Some((port(next()?)?, next()?.into())),
+            "--forward" => parsed.forwards.push((port(next()?)?, next()?.into())),
+            "--limit" => {
+                let (limit, value) = (next()?, next()?);
+                let limit = limit.to_str().and_then(|text| text.parse().ok());
+                let value = value.to_str().and_then(|text| text.parse().ok());
+                let both = limit.zip(value).ok_or_else(|| Error::InvalidArgument(name.clone()))?;
+                parsed.limits.push(both);
+            }
             "--detach" => parsed.detach = Some(next()?.into()),
             "--serve" => parsed.serve = Some(next()?.into()),
             "--make" => parsed.create_dirs.push(next()?.into()),
@@ -166,10 +210,12 @@ mod tests {
     #[test]
     fn launcher_parses_its_arguments_and_rejects_others() {
         let parsed = parse_args(arguments(
-            "--forward 80 /s --read /a --write /b --port 1 --scope -- x --read",
+            "--forward 80 /s --forward 81 /t --limit file_bytes 9 --read /a --write /b --no-port \
+             --port 1 --scope -- x --read",
         ))
         .expect("parses");
-        assert_eq!(parsed.forward, Some((80, PathBuf::from("/s"))));
+        assert_eq!(parsed.forwards, [(80, PathBuf::from("/s")), (81, PathBuf::from("/t"))]);
+        assert_eq!(parsed.limits, [(ProcessLimit::FileBytes, 9)]);
         let expected = LandlockSandbox {
             readable: vec![PathBuf::from("/a")],
             writable: vec![PathBuf::from("/b")],
@@ -177,8 +223,21 @@ mod tests {
             scope: true,
         };
         assert_eq!((parsed.landlock, parsed.command), (expected, arguments("x --read")));
-        for line in ["--forward x /s", "--forward 80", "--port 99999", "--help", "x"] {
+        let limits = ["--limit cpu 1", "--limit processes", "--limit processes -1"];
+        let others = ["--forward x /s", "--forward 80", "--port 99999", "--help", "x"];
+        for line in limits.into_iter().chain(others) {
             assert!(parse_args(arguments(line)).is_err(), "{line}");
         }
+    }
+
+    #[test]
+    fn launcher_understands_the_limits_that_it_is_given() {
+        let limits = ResourceLimits { file_mb: 2, ..ResourceLimits::default() };
+        let args = limit_args(&limits, true).into_iter().map(OsString::from).collect();
+        let parsed = parse_args(args).expect("parses").limits;
+        assert_eq!(parsed.len(), 4);
+        assert!(parsed.contains(&(ProcessLimit::FileBytes, 2 * 1024 * 1024)), "{parsed:?}");
+        assert!(parsed.contains(&(ProcessLimit::Processes, limits.processes)), "{parsed:?}");
+        assert_eq!(limit_args(&limits, false).len(), 9, "other processes of the user would count");
     }
 }

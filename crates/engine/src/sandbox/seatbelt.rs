@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use super::view::{FileAccess, SandboxView};
-use super::{Network, Sandbox, path_text};
+use super::{Sandbox, launcher, path_text};
 use crate::process::Launch;
 
 /// Program that applies a profile.
@@ -54,8 +54,9 @@ pub(super) fn wrap_command(
     let mut args = vec!["-p".to_owned(), profile(sandbox, view)];
     args.push(path_text(&sandbox.launcher.program));
     args.extend(sandbox.launcher.args.iter().cloned());
-    args.extend(["--make".to_owned(), path_text(&sandbox.scratch()), "--".to_owned()]);
-    args.push(path_text(program));
+    args.extend(["--make".to_owned(), path_text(&sandbox.scratch())]);
+    args.extend(launcher::limit_args(&sandbox.limits, false));
+    args.extend(["--".to_owned(), path_text(program)]);
     args.extend(launch.args.iter().cloned());
     (PathBuf::from(PROGRAM), args)
 }
@@ -88,18 +89,10 @@ fn profile(sandbox: &Sandbox, view: &SandboxView) -> String {
             | FileAccess::Processes => Ok(()),
         };
     }
-    let _ = match &sandbox.network {
-        Network::Disabled => Ok(()),
-        Network::Gateway { port, .. } => {
-            writeln!(text, "(allow network-outbound (remote ip \"localhost:{port}\"))")
-        }
-        Network::Open { ports } if ports.is_empty() => {
-            writeln!(text, "(allow network*)\n(allow system-socket)")
-        }
-        Network::Open { ports } => ports.iter().try_for_each(|port| {
-            writeln!(text, "(allow network-outbound (remote ip \"*:{port}\"))")
-        }),
-    };
+    for forward in sandbox.network.forwards() {
+        let port = forward.port;
+        let _ = writeln!(text, "(allow network-outbound (remote ip \"localhost:{port}\"))");
+    }
     text
 }
 
@@ -113,10 +106,11 @@ mod tests {
     use std::collections::BTreeMap;
 
     use tamma_core::ids::TaskId;
+    use tamma_core::operator::ResourceLimits;
 
     use super::*;
     use crate::process::RunId;
-    use crate::sandbox::{Launcher, SandboxKind};
+    use crate::sandbox::{Launcher, Network, SandboxKind};
 
     #[test]
     fn profile_denies_by_default_and_protects_files_in_the_worktree() {
@@ -138,6 +132,7 @@ mod tests {
             protected: vec![root.join("tree/kept")],
             hidden: vec![root.join("read only \"x\"/secret")],
             network: Network::Gateway { port: 8_123, socket: root.join("socket") },
+            limits: ResourceLimits::default(),
         };
         let launch = Launch {
             program: PathBuf::from("/bin/sh"),

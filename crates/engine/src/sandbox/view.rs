@@ -2,7 +2,7 @@
 
 use std::path::{Component, Path, PathBuf};
 
-use super::{Network, Sandbox, path_text, system};
+use super::{Sandbox, path_text, system};
 use crate::process::Launch;
 
 /// Access to a path in the sandbox.
@@ -38,7 +38,7 @@ impl SandboxView {
     /// Builds the view for a launch. `program` is its resolved program.
     pub(super) fn new(sandbox: &Sandbox, launch: &Launch, program: &Path) -> Self {
         let mut view = Self { entries: Vec::new() };
-        view.add_system(&sandbox.network);
+        view.add_system();
         view.add_installations(sandbox, launch, program);
         for path in sandbox.readable.iter().chain(&sandbox.repository) {
             view.add_resolved(path, &FileAccess::Readable);
@@ -51,8 +51,8 @@ impl SandboxView {
             view.add(&git.git_dir(), FileAccess::Writable);
         }
         view.add_worktree(sandbox);
-        if let Network::Gateway { socket, .. } = &sandbox.network {
-            view.add(socket, FileAccess::Readable);
+        for forward in sandbox.network.forwards() {
+            view.add(&forward.socket, FileAccess::Readable);
         }
         view.add(&sandbox.launcher.program, FileAccess::Readable);
         // Parents come first, so that children can override them. For equal paths, the last entry
@@ -113,7 +113,7 @@ impl SandboxView {
         })
     }
 
-    fn add_system(&mut self, network: &Network) {
+    fn add_system(&mut self) {
         for folder in system::SYSTEM_DIRS.map(Path::new) {
             match folder.read_link() {
                 Ok(to) => self.add(folder, FileAccess::Link(to)),
@@ -129,13 +129,6 @@ impl SandboxView {
             ("/tmp", FileAccess::Scratch),
         ] {
             self.add(Path::new(path), access);
-        }
-        // Often a link to a file that a system service writes.
-        if let (Network::Open { .. }, Ok(names)) =
-            (network, Path::new("/etc/resolv.conf").canonicalize())
-            && !names.starts_with("/etc")
-        {
-            self.add(&names, FileAccess::Readable);
         }
     }
 

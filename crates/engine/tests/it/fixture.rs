@@ -149,7 +149,14 @@ impl Fixture {
             long_context: None,
         };
         let prices = [("scripted".to_owned(), price)].into();
-        ModelAccess { gateway, upstream, prices, budget_limits: Vec::new(), warn_percent: 80 }
+        ModelAccess {
+            gateway,
+            upstream,
+            prices,
+            models: Vec::new(),
+            budget_limits: Vec::new(),
+            warn_percent: 80,
+        }
     }
 
     pub(crate) fn run_request(&self, workspace: &Path, mode: RunMode) -> RunRequest {

@@ -5,6 +5,7 @@ use std::fs;
 use std::time::Duration;
 
 use tamma_core::gate::{GateKind, GateOutcome, GateResult};
+use tamma_core::operator::ResourceLimits;
 use tamma_core::rules::ReportFormat;
 use tamma_engine::gate::{Error, GateCheckout, GateCommand, GateRun, remove_checkout};
 use tamma_engine::sandbox::{self, Launcher, Network, Sandbox};
@@ -229,6 +230,7 @@ async fn sandboxed_gate_writes_only_its_checkout_and_home_and_has_no_network() {
         protected: Vec::new(),
         hidden: vec![fixture.data().canonicalize().unwrap()],
         network: Network::Disabled,
+        limits: ResourceLimits::default(),
     };
     let command = format!(
         "echo x > file && echo x > \"$HOME/file\" && git log -1 --format=%s && {{ cat {} 2>&1; \

@@ -63,6 +63,7 @@ impl GatewayFixture {
                 max_quota_wait: Duration::from_mins(1),
             }),
             prices: BTreeMap::from([("large".to_owned(), price)]),
+            models: Vec::new(),
             budget_limits: Vec::new(),
             warn_percent: 80,
             tools: None,
@@ -289,6 +290,26 @@ async fn a_model_without_a_price_is_refused_if_dollars_are_limited() {
 }
 
 #[tokio::test]
+async fn a_model_that_the_operator_has_not_listed_never_reaches_the_provider() {
+    for dialect in DIALECTS {
+        let fixture = GatewayFixture::create(Script::new([ModelStep::say("Here.")])).await;
+        let with_models = |models: &[&str]| {
+            let models = models.iter().map(|model| (*model).to_owned()).collect();
+            fixture.gateway.open_endpoint(RunEndpointConfig { models, ..fixture.endpoint_config() })
+        };
+        let endpoint = with_models(&["small"]);
+        let (status, body) = call_model(&endpoint, dialect, true).await;
+        assert_eq!(status, StatusCode::FORBIDDEN, "{dialect}: {body}");
+        assert!(body.contains("has not allowed the model `large`"), "{dialect}: {body}");
+        assert!(fixture.model.requests().is_empty(), "it never reached the provider");
+        let [call] = fixture.calls().try_into().unwrap();
+        assert_eq!((call.status, call.cost), (403, Cost::Known(Usd::ZERO)));
+        let endpoint = with_models(&["small", "openai/large"]);
+        assert_eq!(call_model(&endpoint, dialect, true).await.0, StatusCode::OK, "{dialect}");
+    }
+}
+
+#[tokio::test]
 async fn unknown_price_makes_the_total_unknown() {
     let fixture = GatewayFixture::create(Script::new([ModelStep::say("Here.")])).await;
     let endpoint = fixture
@@ -300,6 +321,26 @@ async fn unknown_price_makes_the_total_unknown() {
     assert_eq!(ledger.usage.tokens, fixture.model.sent()[0].tokens);
     let [call] = fixture.calls().try_into().unwrap();
     assert_eq!(call.note.as_deref(), Some("unknown price for model `large`"));
+}
+
+#[tokio::test]
+async fn a_model_without_a_price_is_bounded_by_tokens_even_without_a_budget() {
+    let tokens = Tokens { input: 11_000_000, output: 10, ..Tokens::default() };
+    let fixture =
+        GatewayFixture::create(Script::new([ModelStep::say("Here.").tokens(tokens)])).await;
+    let endpoint = fixture
+        .gateway
+        .open_endpoint(RunEndpointConfig { prices: BTreeMap::new(), ..fixture.endpoint_config() });
+    for _ in 0..2 {
+        assert_eq!(call_model(&endpoint, Dialect::Anthropic, true).await.0, StatusCode::OK);
+    }
+    let (status, body) = call_model(&endpoint, Dialect::Anthropic, true).await;
+    assert_eq!(status, StatusCode::FORBIDDEN, "{body}");
+    assert!(body.contains("limit tokens instead"), "{body}");
+    assert_eq!(endpoint.stopped().await, GatewayStop::Unpriced { model: "large".to_owned() });
+    // With a price, and without a budget, nothing is refused.
+    let endpoint = fixture.endpoint();
+    assert_eq!(call_model(&endpoint, Dialect::Anthropic, true).await.0, StatusCode::OK);
 }
 
 #[tokio::test]

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use tamma_core::operator::ResourceLimits;
 use tamma_core::rules::SandboxMode;
 use tamma_engine::gate::GateCheckout;
 use tamma_engine::missing_content::MissingContent;
@@ -33,6 +34,7 @@ fn new_sandbox(fixture: &Fixture, path: &Path, kind: SandboxKind) -> Sandbox {
         protected: Vec::new(),
         hidden: Vec::new(),
         network: Network::Disabled,
+        limits: ResourceLimits::default(),
     }
 }
 

@@ -3,14 +3,19 @@
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
+use tamma_core::operator::ResourceLimits;
 use tamma_core::rules::SandboxMode;
 use tamma_engine::agent::{RunEnd, RunMode};
-use tamma_engine::process::{self, Launch, SupervisedProcess};
+use tamma_engine::egress::EgressProxy;
+use tamma_engine::process::{self, ExceededLimit, Launch, SupervisedProcess};
 use tamma_engine::sandbox::{self, Launcher, Network, Sandbox, SandboxKind};
+use tamma_engine::shell_command::ShellCommand;
 use tamma_engine::submission::Submission;
 use tamma_engine::worktree::Worktree;
 use tamma_testkit::agent::{AgentStep, SCRIPT_VARIABLE, Script};
+use tokio_util::sync::CancellationToken;
 
 use crate::fixture::{Fixture, environment, is_alive, noon};
 
@@ -34,6 +39,7 @@ fn new_sandbox(fixture: &Fixture, tree: &Worktree, kind: SandboxKind) -> Sandbox
         protected: Vec::new(),
         hidden: Vec::new(),
         network: Network::Disabled,
+        limits: ResourceLimits::default(),
     }
 }
 
@@ -165,6 +171,169 @@ async fn only_the_gateway_is_reachable_at_its_port() {
 }
 
 #[tokio::test]
+async fn network_access_reaches_no_service_of_this_machine_unless_the_operator_lists_it() {
+    let fixture = Fixture::create().await;
+    let tree = fixture.worktree().await;
+    let listen = || std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = |listener: &std::net::TcpListener| listener.local_addr().unwrap().port();
+    let (closed, listed) = (listen(), listen());
+    closed.set_nonblocking(true).unwrap();
+    let (closed_port, listed_port) = (port(&closed), port(&listed));
+    let service = std::thread::spawn(move || {
+        // One connection in each sandbox.
+        for _ in 0..2 {
+            let (mut stream, _) = listed.accept().unwrap();
+            stream.write_all(b"listed\n").unwrap();
+        }
+    });
+    let hosts = [format!("127.0.0.1:{listed_port}")];
+    let egress = EgressProxy::open(&fixture.data(), &hosts, None).await.unwrap();
+    let network = egress.network(None);
+    let Network::Egress { proxy, .. } = &network else { panic!("no proxy") };
+    let request = format!("CONNECT localhost:{closed_port} HTTP/1.1\\r\\n\\r\\n");
+    let script = format!(
+        "exec 3<>/dev/tcp/127.0.0.1/{listed_port} && cat <&3
+         exec 4<>/dev/tcp/127.0.0.1/{} && printf \"{request}\" >&4 && head -n 1 <&4
+         echo $HTTPS_PROXY $NO_PROXY
+         exec 5<>/dev/tcp/127.0.0.1/{closed_port} && echo REACHED",
+        proxy.port
+    );
+    let script = format!("exec bash -c '{script}' 2>/dev/null");
+    let url = format!("http://127.0.0.1:{} 127.0.0.1,localhost,::1", proxy.port);
+    for kind in kinds() {
+        let sandbox = Sandbox { network: network.clone(), ..new_sandbox(&fixture, &tree, kind) };
+        let (_, output) = run(&fixture, &tree, &sandbox, &script).await;
+        assert_eq!(output, format!("listed\nHTTP/1.1 403 Forbidden\r\n{url}\n"), "{kind}");
+    }
+    service.join().unwrap();
+    assert!(closed.accept().is_err(), "nobody came");
+}
+
+#[tokio::test]
+async fn no_datagram_and_no_socket_leaves_a_sandbox_with_network_access() {
+    let fixture = Fixture::create().await;
+    let tree = fixture.worktree().await;
+    let datagrams = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    datagrams.set_nonblocking(true).unwrap();
+    let service = fixture.scratch_path("service.sock");
+    let _listener = UnixListener::bind(&service).unwrap();
+    let egress = EgressProxy::open(&fixture.data(), &[], None).await.unwrap();
+    let network = egress.network(None);
+    let sandbox = Sandbox { network, ..new_sandbox(&fixture, &tree, SandboxKind::Bubblewrap) };
+    let script = format!(
+        "bash -c 'echo x > /dev/udp/127.0.0.1/{}' 2>/dev/null
+         test -e {} && echo SOCKET; wc -l < /proc/net/route",
+        datagrams.local_addr().unwrap().port(),
+        service.display()
+    );
+    let (_, output) = run(&fixture, &tree, &sandbox, &script).await;
+    assert_eq!(output, "1\n", "there is no route to another network");
+    assert!(datagrams.recv(&mut [0; 8]).is_err(), "nothing arrived");
+}
+
+#[tokio::test]
+async fn run_over_a_limit_is_stopped_with_the_reason() {
+    let fixture = Fixture::create().await;
+    let tree = fixture.worktree().await;
+    let limits = ResourceLimits { memory_mb: 200, processes: 40, ..ResourceLimits::default() };
+    // Two processes that are within the limit on their own.
+    let memory = "for i in 1 2; do \
+                  head -c 150M /dev/zero | tail -c 150M | sleep 600 & done; wait";
+    let processes = "for i in $(seq 60); do sleep 600 & done; wait";
+    for kind in kinds() {
+        let sandbox = Sandbox { limits, ..new_sandbox(&fixture, &tree, kind) };
+        for (line, exceeded) in
+            [(memory, ExceededLimit::Memory(200)), (processes, ExceededLimit::Processes(40))]
+        {
+            let command = ShellCommand {
+                line: line.to_owned(),
+                env: environment(),
+                time_limit: Duration::from_mins(1),
+                sandbox: sandbox.clone(),
+            };
+            let (records, cancel) = (fixture.records().await, CancellationToken::new());
+            let ended = command.run(&tree, (fixture.run(), noon()), &records, &cancel).await;
+            let ended = ended.unwrap().unwrap();
+            // In bubblewrap, the kernel may refuse the processes first, unless we are root.
+            let is_refused = ended.code.is_some() && ended.output.contains("fork");
+            if !is_refused {
+                assert_eq!(ended.exceeded, Some(exceeded), "{kind}: {}", ended.output);
+                assert!(ended.output.ends_with(&format!("{exceeded}\n")), "{}", ended.output);
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn agent_over_a_limit_ends_with_the_reason() {
+    let fixture = Fixture::create().await;
+    let tree = fixture.worktree().await;
+    let mut request = fixture.run_request(tree.path(), RunMode::Implement);
+    let sandbox = new_sandbox(&fixture, &tree, SandboxKind::Bubblewrap);
+    let limits = ResourceLimits { memory_mb: 200, ..ResourceLimits::default() };
+    let script = Script::new([
+        AgentStep::Spawn {
+            command: "python3 -c 'import signal; x = b\"x\" * (300 << 20); signal.pause()'"
+                .to_owned(),
+            new_session: true,
+            pid_file: sandbox.home.join("pid"),
+        },
+        AgentStep::Hang,
+    ]);
+    let path = sandbox.home.join("script.json");
+    script.write(&path).unwrap();
+    let mut agent = fixture.agent(&script);
+    agent.env.insert(SCRIPT_VARIABLE.to_owned(), path.display().to_string());
+    request.sandbox = Some(Sandbox { limits, ..sandbox });
+    let (updates, cancel) = (crate::fixture::RecordedUpdates::default(), CancellationToken::new());
+    let report =
+        agent.run(&request, &fixture.records().await, &updates.observer(), &cancel).await.unwrap();
+    let reason = ExceededLimit::Memory(200).to_string();
+    assert_eq!(report.end, RunEnd::Crashed { reason }, "{}", report.stderr);
+}
+
+#[tokio::test]
+async fn system_calls_that_reach_beyond_a_sandbox_are_denied_and_threads_work() {
+    let fixture = Fixture::create().await;
+    let tree = fixture.worktree().await;
+    let sandbox = new_sandbox(&fixture, &tree, SandboxKind::Bubblewrap);
+    // PTRACE_TRACEME; then AF_VSOCK, AF_PACKET and AF_UNIX.
+    let program = "\
+import ctypes, socket, threading
+libc = ctypes.CDLL(None, use_errno=True)
+print(libc.ptrace(0, 0, 0, 0), ctypes.get_errno())
+for family in (40, 17, 1):
+    try:
+        socket.socket(family, socket.SOCK_DGRAM)
+        print(family)
+    except OSError as error:
+        print(family, error.errno)
+thread = threading.Thread(target=print, args=(\"thread\",))
+thread.start()
+thread.join()
+";
+    let script = format!("grep ^Seccomp: /proc/self/status; python3 -c '{program}'");
+    let (code, output) = run(&fixture, &tree, &sandbox, &script).await;
+    assert_eq!(output, "Seccomp:\t2\n-1 1\n40 1\n17 1\n1\nthread\n");
+    assert_eq!(code, Some(0));
+}
+
+#[tokio::test]
+async fn single_file_over_its_limit_is_refused() {
+    let fixture = Fixture::create().await;
+    let tree = fixture.worktree().await;
+    let limits = ResourceLimits { file_mb: 1, ..ResourceLimits::default() };
+    for kind in kinds() {
+        let sandbox = Sandbox { limits, ..new_sandbox(&fixture, &tree, kind) };
+        // The shell says which signal ended the command.
+        let script = "{ (head -c 2000000 /dev/zero > large); true; } 2>/dev/null; \
+                      wc -c < large; ulimit -c";
+        let (_, output) = run(&fixture, &tree, &sandbox, script).await;
+        assert_eq!(output, "1048576\n0\n", "{kind}");
+    }
+}
+
+#[tokio::test]
 async fn other_processes_are_hidden_and_none_is_left() {
     let fixture = Fixture::create().await;
     let tree = fixture.worktree().await;
@@ -174,14 +343,11 @@ async fn other_processes_are_hidden_and_none_is_left() {
     // Without an environment the process has no marker, but its command line has the directory.
     let home = sandbox.home.display().to_string();
     let command = format!(
-        "(env -i setsid sh -c 'sleep 3600; :' {home} &) ; ls /proc | grep -c '^[0-9]' > {home}"
+        "(env -i setsid sh -c 'sleep 3600; :' {home} &) ; ls /proc | grep -c '^[0-9]' > {home}/new; \
+         mv {home}/new {home}/count; sleep 3600"
     );
     let script = Script::new([
-        AgentStep::Spawn {
-            command: format!("{command}/count; sleep 3600"),
-            new_session: true,
-            pid_file: file,
-        },
+        AgentStep::Spawn { command, new_session: true, pid_file: file },
         AgentStep::AwaitFile(sandbox.home.join("count")),
         AgentStep::End { tokens: None },
     ]);

@@ -9,7 +9,8 @@ use std::os::unix::fs::symlink;
 use tamma_core::ids::TaskId;
 use tamma_core::plan::FileAction;
 use tamma_engine::delivery::{self, PushOutcome, push_task_branch};
-use tamma_engine::mirror::{Error, task_branch};
+use tamma_engine::git::Git;
+use tamma_engine::mirror::{Error, MirrorMaintenance, maintain_mirrors, task_branch};
 use tamma_engine::worktree::{MergeOutcome, Worktree};
 
 use crate::fixture::{Fixture, author, git_in};
@@ -432,4 +433,26 @@ async fn another_tasks_commit_is_merged_once_and_a_conflict_changes_nothing() {
     assert!(is_first());
     let elsewhere = fixture.host("other").await;
     assert_eq!(elsewhere.head().await.unwrap(), head, "another host continues from the merge");
+}
+
+#[tokio::test]
+async fn mirrors_are_packed_except_those_in_use() {
+    let fixture = Fixture::create().await;
+    let git = Git::find("git").await.unwrap();
+    let nothing = maintain_mirrors(&git, &fixture.data()).await.unwrap();
+    assert_eq!(nothing, MirrorMaintenance::default());
+    let tree = fixture.worktree().await;
+    fs::write(tree.path().join("src/new.txt"), "committed\n").unwrap();
+    let commit = tree.commit_all(1, "work", &author()).await.unwrap();
+    let mirror = fixture.data().join("mirrors/0192a000-0000-7000-8000-000000000002.git");
+    let lock = fs::File::options().append(true).open(mirror.with_extension("lock")).unwrap();
+    lock.lock().unwrap();
+    let skipped = MirrorMaintenance { in_use: 1, ..MirrorMaintenance::default() };
+    assert_eq!(maintain_mirrors(&git, &fixture.data()).await.unwrap(), skipped);
+    drop(lock);
+    let done = MirrorMaintenance { done: 1, ..MirrorMaintenance::default() };
+    assert_eq!(maintain_mirrors(&git, &fixture.data()).await.unwrap(), done);
+    let loose = git_in(&mirror, &["count-objects"]).await;
+    assert!(loose.starts_with("0 objects"), "{loose}");
+    assert_eq!(tree.head().await.unwrap(), commit);
 }

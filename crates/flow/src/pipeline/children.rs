@@ -224,6 +224,7 @@ fn run_task(
             priority: task.priority,
             at,
             by: Actor::Person(it.input.started_by.clone()),
+            auth: None,
             submitted_plan: None,
             edition: it.input.edition,
         };

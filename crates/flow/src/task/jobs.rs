@@ -7,18 +7,48 @@ use tamma_core::actor::Actor;
 use tamma_core::cost::Usage;
 use tamma_core::failure::{FailureKind, JobFailure};
 use tamma_core::run_queue;
-use tamma_core::task_loop::{EventKind, Outcome, Placement, TaskEvent, Timestamp};
+use tamma_core::task_loop::{Command, EventKind, Job, Outcome, Placement, TaskEvent, Timestamp};
 use tamma_core::version::FormatVersion;
 use temporalio_common::Priority;
 use temporalio_common::error::TimeoutType;
 use temporalio_workflow::{
     ActivityCancellationType, ActivityExecutionError, ActivityOptions, LocalActivityOptions,
-    RetryPolicy, TimerOptions, TimerResult, WorkflowCancellationToken, WorkflowContext,
+    RetryPolicy, TimerOptions, TimerResult, WorkflowCancellationToken, WorkflowContext, select,
 };
 
-use super::{BoxedFuture, TaskWorkflow, now, publish_search_attributes, retry_policy, sleep_until};
+use super::{BoxedFuture, TaskWorkflow, now, retry_policy, sleep_until, uncancellable_wait};
 use crate::AGENT_TASK_QUEUE;
-use crate::activities::{JobActivity, JobRequest, JobResult, NON_RETRYABLE, root_message};
+use crate::activities::{
+    JobActivity, JobRequest, JobResult, NON_RETRYABLE, has_lost_workers, is_divergence,
+    root_message,
+};
+
+/// Wait of a job that a worker cannot run yet, such as for another task.
+#[derive(Debug, Default)]
+pub(super) struct JobWait {
+    /// Set while the job waits, which can take days.
+    pub(super) is_active: bool,
+    /// Set when the wait starts, until the workflow has noticed it.
+    pub(super) has_started: bool,
+    /// Set when the job may be ready, until it is requested again.
+    pub(super) is_woken: bool,
+    /// Request for the next workflow of the task, because the history is long.
+    pub(super) deferred: Option<Command>,
+}
+
+impl JobWait {
+    /// Takes the request for the next workflow of the task, which does not wait if this one was
+    /// woken.
+    pub(super) fn take_deferred(&mut self) -> Option<Command> {
+        let mut deferred = self.deferred.take();
+        if self.is_woken
+            && let Some(Command::StartJob { not_before, .. }) = &mut deferred
+        {
+            *not_before = None;
+        }
+        deferred
+    }
+}
 
 /// Runs a job, and converts its result to an event.
 pub(super) fn run_job(
@@ -31,7 +61,7 @@ pub(super) fn run_job(
         let job_number = request.job_number;
         let (outcome, usage) = run_until_finished(&ctx, request, not_before, stop).await;
         let kind = EventKind::JobFinished { job_number, usage, outcome };
-        TaskEvent { format: FormatVersion, at: now(&ctx), by: Actor::Tamma, kind }
+        TaskEvent { format: FormatVersion, at: now(&ctx), by: Actor::Tamma, auth: None, kind }
     }
     .boxed_local()
     .fuse()
@@ -45,12 +75,20 @@ async fn run_until_finished(
     stop: WorkflowCancellationToken,
 ) -> (Outcome, Option<Usage>) {
     let interrupted = (Outcome::Interrupted, None);
-    if let Some(at) = not_before
-        && sleep_until(ctx, at, stop.clone()).await == TimerResult::Cancelled
-    {
-        return interrupted;
+    if let Some(at) = not_before {
+        let waited = if matches!(request.job, Job::Admit) {
+            wait_or_wake(ctx, (at - now(ctx)).to_std().unwrap_or_default(), &stop).await
+        } else {
+            sleep_until(ctx, at, stop.clone()).await
+        };
+        if waited == TimerResult::Cancelled {
+            return interrupted;
+        }
     }
+    let (mut last_requested, mut waits) = (0, 0_u32);
     loop {
+        // The worker looks whether the job is ready, so earlier signals are of no use.
+        ctx.state_mut(|it| it.job_wait.is_woken = false);
         request.pending = ctx.state(TaskWorkflow::pending_steps);
         let last = request.pending.steps.last().map(|record| record.step);
         let result = execute_activity(ctx, request.clone(), stop.clone()).await;
@@ -58,21 +96,88 @@ async fn run_until_finished(
             // The worker saves the steps before it runs the job.
             ctx.state_mut(|it| it.mark_saved(step));
         }
-        let seconds = match result {
+        let requested = match result {
             Ok(JobResult::Finished { outcome, usage, .. }) => return (outcome, usage),
             Ok(JobResult::RetryAfter { seconds }) => seconds,
             Err(ActivityExecutionError::Cancelled(_)) => return interrupted,
+            Err(error) if is_divergence(&error) => {
+                ctx.state_mut(|it| it.divergence = Some(root_message(&error)));
+                return interrupted;
+            }
             Err(error) => return (Outcome::Failed(to_failure(&error)), None),
         };
-        // This can take days, so the search attributes must be current.
-        publish_search_attributes(ctx);
-        let delay = TimerOptions::builder(Duration::from_secs(u64::from(seconds)))
-            .cancellation_token(stop.clone())
-            .build();
-        if ctx.timer(delay).await == TimerResult::Cancelled {
+        if requested != last_requested {
+            // Workers of another version ask for other waits.
+            (last_requested, waits) = (requested, 0);
+        }
+        let seconds = wait_seconds(requested, waits);
+        waits = waits.saturating_add(1);
+        // This can take days: alarms must go off, and the history must not grow forever. If it is
+        // long, the next workflow of the task requests the job.
+        let is_long = ctx.state(|it| ctx.history_length() > it.tuning.history_events);
+        let deferred = is_long.then(|| Command::StartJob {
+            job_number: request.job_number,
+            not_before: Some(now(ctx) + Duration::from_secs(u64::from(seconds))),
+            job: request.job.clone(),
+        });
+        ctx.state_mut(|it| {
+            let is_woken = it.job_wait.is_woken;
+            it.job_wait = JobWait { is_active: true, has_started: true, is_woken, deferred };
+        });
+        let waited = wait_or_wake(ctx, Duration::from_secs(u64::from(seconds)), &stop).await;
+        ctx.state_mut(|it| it.job_wait = JobWait::default());
+        if waited == TimerResult::Cancelled {
             return interrupted;
         }
     }
+}
+
+/// Waits for a time, or until somebody wakes the workflow.
+async fn wait_or_wake(
+    ctx: &WorkflowContext<TaskWorkflow>,
+    time: Duration,
+    stop: &WorkflowCancellationToken,
+) -> TimerResult {
+    let token = stop.child_token();
+    let options = TimerOptions::builder(time).cancellation_token(token.clone()).build();
+    let mut timer = ctx.timer(options).boxed_local().fuse();
+    select! {
+        waited = &mut timer => waited,
+        () = wait_for_wake(ctx).fuse() => {
+            token.cancel();
+            TimerResult::Fired
+        }
+    }
+}
+
+async fn wait_for_wake(ctx: &WorkflowContext<TaskWorkflow>) {
+    let is_woken = |it: &TaskWorkflow| it.job_wait.is_woken;
+    let _ = ctx.wait_condition_with_options(is_woken, uncancellable_wait()).await;
+}
+
+/// Longest wait before a job that a worker cannot run yet is requested again, in seconds, unless the
+/// worker asks for more.
+const MAX_WAIT_SECONDS: u32 = 30;
+
+/// Number of times that the wait doubles.
+const MAX_DOUBLINGS: u32 = 2;
+
+/// Shortest wait, in seconds, that a worker asks for if somebody wakes the workflow once the job is
+/// ready. Requesting it again is only a precaution then.
+const PRECAUTION_SECONDS: u32 = 60;
+
+/// Longest wait of that kind, in seconds.
+const MAX_PRECAUTION_SECONDS: u32 = 24 * 60 * 60;
+
+/// Returns the seconds before a job is requested again, after some earlier waits.
+fn wait_seconds(requested: u32, waits: u32) -> u32 {
+    let (longest, doublings) = if requested < PRECAUTION_SECONDS {
+        (MAX_WAIT_SECONDS, MAX_DOUBLINGS)
+    } else {
+        (MAX_PRECAUTION_SECONDS, u32::BITS - 1)
+    };
+    let doubled = requested.max(1).saturating_mul(1 << waits.min(doublings));
+    doubled.min(longest.max(requested))
 }
 
 /// Attempts that one activity of a job can have. More than Temporal ever starts.
@@ -139,10 +244,29 @@ fn has_waited_too_long(error: &ActivityExecutionError) -> bool {
 
 /// Converts a final activity error to a failure for the state machine.
 fn to_failure(error: &ActivityExecutionError) -> JobFailure {
-    let kind =
-        if error.as_timeout().is_some() { FailureKind::TimedOut } else { FailureKind::Crashed };
+    let kind = if has_lost_workers(error) {
+        FailureKind::WorkersLost
+    } else if error.as_timeout().is_some() {
+        FailureKind::TimedOut
+    } else {
+        FailureKind::Crashed
+    };
     let reason = root_message(error).parse().or_else(|_| "no reason was given".parse());
     // The fallback text is a valid reason.
     #[expect(clippy::expect_used, reason = "the constant is valid")]
     JobFailure { kind, reason: reason.expect("valid") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_grow_to_a_day_if_somebody_wakes_the_workflow() {
+        let waits = |requested| move |waits| wait_seconds(requested, waits);
+        assert_eq!([0, 1, 2, 3, 40].map(waits(10)), [10, 20, 30, 30, 30], "as in old histories");
+        assert_eq!([0, 1, 2, 8, 9, 40].map(waits(300)), [300, 600, 1_200, 76_800, 86_400, 86_400]);
+        assert_eq!(wait_seconds(0, 0), 1);
+        assert_eq!(wait_seconds(200_000, 3), 200_000, "a worker can ask for more");
+    }
 }

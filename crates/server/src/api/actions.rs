@@ -1,7 +1,6 @@
 //! Actions on tasks.
 
 use axum::Json;
-use axum::extract::State;
 use axum::http::HeaderMap;
 
 use super::ApiState;
@@ -40,7 +39,7 @@ const MAX_KEY_LENGTH: usize = 200;
     )
 )]
 pub(super) async fn perform(
-    State(state): State<ApiState>,
+    state: ApiState,
     TaskPath(task): TaskPath,
     CurrentPerson(by): CurrentPerson,
     headers: HeaderMap,
@@ -57,6 +56,35 @@ pub(super) async fn perform(
         None => None,
     };
     Ok(Json(state.app.perform_action(task, by, action, key).await?))
+}
+
+/// Restarts an open task from the database, for operators.
+///
+/// Terminates the task's workflow, if there is one, and starts another one from the last stored step.
+#[utoipa::path(
+    post, path = "/tasks/{id}/restart", tag = "tasks", operation_id = "restart_task",
+    params(
+        ("id" = uuid::Uuid, Path, description = "Task ID."),
+        ("Tamma-Person" = String, Header, description = "Name of the person."),
+    ),
+    responses(
+        (status = OK, body = TaskStatus, description = "Task restarted."),
+        (status = FORBIDDEN, body = Problem, content_type = "application/problem+json",
+            description = "The caller is not an operator."),
+        (status = NOT_FOUND, body = Problem, content_type = "application/problem+json",
+            description = "Task not found."),
+        (status = CONFLICT, body = Problem, content_type = "application/problem+json",
+            description = "The task is closed."),
+        (status = SERVICE_UNAVAILABLE, body = Problem, content_type = "application/problem+json",
+            description = "The database or Temporal is unreachable."),
+    )
+)]
+pub(super) async fn restart(
+    state: ApiState,
+    TaskPath(task): TaskPath,
+    CurrentPerson(by): CurrentPerson,
+) -> Result<Json<TaskStatus>, Problem> {
+    Ok(Json(state.app.restart_task(task, &by).await?))
 }
 
 fn invalid_key() -> Error {

@@ -1,7 +1,6 @@
 //! Alerts and their deliveries.
 
 use axum::Json;
-use axum::extract::State;
 use serde::Deserialize;
 use tamma_core::ids::TaskId;
 use utoipa::IntoParams;
@@ -30,7 +29,7 @@ pub(super) struct AlertQuery {
     responses((status = OK, body = AlertDeliveries))
 )]
 pub(super) async fn list(
-    State(state): State<ApiState>,
+    state: ApiState,
     QueryParams(query): QueryParams<AlertQuery>,
 ) -> Result<Json<AlertDeliveries>, Problem> {
     let limit = page_request(None, query.limit)?.limit;
@@ -48,12 +47,12 @@ pub(super) async fn list(
     responses((status = OK, body = AlertTestResults))
 )]
 pub(super) async fn test(
-    State(state): State<ApiState>,
+    state: ApiState,
     CurrentPerson(by): CurrentPerson,
     JsonBody(request): JsonBody<AlertTestRequest>,
 ) -> Result<Json<AlertTestResults>, Problem> {
     tracing::info!(%by, "alert test requested");
-    Ok(Json(AlertTestResults {
-        results: state.alert_dispatcher.send_test_alerts(request.project.as_deref(), &by).await?,
-    }))
+    let project = state.app.resolve_project(request.project.as_deref()).await?;
+    let results = state.alert_dispatcher.send_test_alerts(&project, &by).await?;
+    Ok(Json(AlertTestResults { results }))
 }

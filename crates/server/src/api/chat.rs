@@ -1,7 +1,6 @@
 //! Chat endpoint.
 
 use axum::Json;
-use axum::extract::State;
 
 use super::ApiState;
 use super::extract::{CurrentPerson, JsonBody};
@@ -20,7 +19,7 @@ use crate::problem::Problem;
     )
 )]
 pub(super) async fn send_message(
-    State(state): State<ApiState>,
+    state: ApiState,
     CurrentPerson(by): CurrentPerson,
     JsonBody(message): JsonBody<NewChatMessage>,
 ) -> Result<Json<ChatReply>, Problem> {

@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 use tamma_core::ids::TaskId;
 
 use crate::app::{Error, PageRequest, Principal};
-use crate::auth::{self, Caller};
+use crate::auth;
 use crate::problem::Problem;
 
 /// Default page size.
@@ -19,36 +19,11 @@ const MAX_LIMIT: u32 = 500;
 /// Person that the request acts for.
 pub(super) struct CurrentPerson(pub(super) Principal);
 
-/// Person that the request acts for, if it names one.
-pub(super) struct OptionalPerson(pub(super) Option<Principal>);
-
-impl<S: Sync> FromRequestParts<S> for OptionalPerson {
-    type Rejection = Problem;
-
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
-        Ok(Self(auth::principal(parts).ok()))
-    }
-}
-
-/// Requires that the caller is an operator.
-pub(super) struct RequireOperator;
-
 impl<S: Sync> FromRequestParts<S> for CurrentPerson {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
         auth::principal(parts).map(Self).map_err(|problem| *problem)
-    }
-}
-
-impl<S: Sync> FromRequestParts<S> for RequireOperator {
-    type Rejection = Problem;
-
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
-        match parts.extensions.get::<Caller>() {
-            Some(Caller::Operator(_)) => Ok(Self),
-            _ => Err(Error::NotOperator.into()),
-        }
     }
 }
 

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use axum::Json;
 use axum::body::Body;
-use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse as _, Response};
@@ -55,7 +54,7 @@ pub(super) struct HistoryQuery {
     )
 )]
 pub(super) async fn list(
-    State(state): State<ApiState>,
+    state: ApiState,
     TaskPath(task): TaskPath,
     QueryParams(query): QueryParams<HistoryQuery>,
 ) -> Result<Json<HistoryPage>, Problem> {
@@ -83,7 +82,7 @@ pub(super) async fn list(
     )
 )]
 pub(super) async fn events(
-    State(state): State<ApiState>,
+    state: ApiState,
     TaskPath(task): TaskPath,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
@@ -199,7 +198,7 @@ pub(super) struct ExportQuery {
     )
 )]
 pub(super) async fn export(
-    State(state): State<ApiState>,
+    state: ApiState,
     QueryParams(query): QueryParams<ExportQuery>,
 ) -> Result<Response, Problem> {
     let store = state.app.store.clone();

@@ -3,7 +3,7 @@
 use std::str::FromStr;
 
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::Path;
 use serde::Deserialize;
 use strum::IntoEnumIterator;
 use tamma_core::knowledge::{EntryKind, EntryStatus};
@@ -48,7 +48,7 @@ pub(super) struct KnowledgeQuery {
     )
 )]
 pub(super) async fn list(
-    State(state): State<ApiState>,
+    state: ApiState,
     QueryParams(query): QueryParams<KnowledgeQuery>,
 ) -> Result<Json<KnowledgeList>, Problem> {
     let project = state.app.project_filter(query.project.as_deref()).await?;
@@ -90,7 +90,7 @@ fn parse_filter_value<T: FromStr + IntoEnumIterator + ToString>(
     )
 )]
 pub(super) async fn add(
-    State(state): State<ApiState>,
+    state: ApiState,
     CurrentPerson(by): CurrentPerson,
     JsonBody(new): JsonBody<NewKnowledgeEntry>,
 ) -> Result<Json<KnowledgeEntryDetail>, Problem> {
@@ -108,7 +108,7 @@ pub(super) async fn add(
     )
 )]
 pub(super) async fn show(
-    State(state): State<ApiState>,
+    state: ApiState,
     Path(id): Path<String>,
 ) -> Result<Json<KnowledgeEntryDetail>, Problem> {
     Ok(Json(state.app.knowledge_entry(&id).await?))
@@ -129,7 +129,7 @@ pub(super) async fn show(
     )
 )]
 pub(super) async fn edit(
-    State(state): State<ApiState>,
+    state: ApiState,
     Path(id): Path<String>,
     CurrentPerson(by): CurrentPerson,
     JsonBody(edit): JsonBody<KnowledgeEdit>,
@@ -153,7 +153,7 @@ pub(super) async fn edit(
     )
 )]
 pub(super) async fn decide(
-    State(state): State<ApiState>,
+    state: ApiState,
     Path(id): Path<String>,
     CurrentPerson(by): CurrentPerson,
     JsonBody(decision): JsonBody<KnowledgeDecision>,
@@ -173,7 +173,7 @@ pub(super) async fn decide(
     )
 )]
 pub(super) async fn import(
-    State(state): State<ApiState>,
+    state: ApiState,
     CurrentPerson(by): CurrentPerson,
     JsonBody(import): JsonBody<KnowledgeImportRequest>,
 ) -> Result<Json<KnowledgeImportResult>, Problem> {
@@ -187,7 +187,7 @@ pub(super) async fn import(
     responses((status = OK, body = KnowledgeCheckResult))
 )]
 pub(super) async fn check(
-    State(state): State<ApiState>,
+    state: ApiState,
     JsonBody(request): JsonBody<KnowledgeCheckRequest>,
 ) -> Result<Json<KnowledgeCheckResult>, Problem> {
     Ok(Json(state.app.check_knowledge(request).await?))

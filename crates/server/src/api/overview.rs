@@ -1,16 +1,16 @@
 //! Health and metrics endpoints.
 
-use axum::Json;
-use axum::extract::State;
 use axum::http::StatusCode;
+use axum::{Extension, Json};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::ApiState;
-use super::extract::{OptionalPerson, QueryParams};
+use super::extract::QueryParams;
 use crate::app::Error;
 use crate::dto::{AgentPool, EffectivePermissions, Health, MetricsReport};
 use crate::problem::Problem;
+use crate::route_access::CallerRights;
 
 /// Reports whether the database and Temporal are reachable.
 #[utoipa::path(
@@ -20,7 +20,7 @@ use crate::problem::Problem;
         (status = SERVICE_UNAVAILABLE, body = Health, description = "A service is unreachable."),
     )
 )]
-pub(super) async fn health(State(state): State<ApiState>) -> (StatusCode, Json<Health>) {
+pub(super) async fn health(state: ApiState) -> (StatusCode, Json<Health>) {
     let health = state.app.health().await;
     let status = if health.healthy { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     (status, Json(health))
@@ -43,7 +43,7 @@ pub(super) struct MetricsQuery {
     responses((status = OK, body = MetricsReport))
 )]
 pub(super) async fn metrics(
-    State(state): State<ApiState>,
+    state: ApiState,
     QueryParams(query): QueryParams<MetricsQuery>,
 ) -> Result<Json<MetricsReport>, Problem> {
     let days = query.days.unwrap_or(30);
@@ -61,7 +61,7 @@ pub(super) async fn metrics(
     get, path = "/agents", tag = "overview", operation_id = "agents",
     responses((status = OK, body = AgentPool))
 )]
-pub(super) async fn agents(State(state): State<ApiState>) -> Result<Json<AgentPool>, Problem> {
+pub(super) async fn agents(state: ApiState) -> Result<Json<AgentPool>, Problem> {
     Ok(Json(state.app.agent_pool().await?))
 }
 
@@ -85,10 +85,10 @@ pub(super) struct PermissionsQuery {
     )
 )]
 pub(super) async fn permissions(
-    State(state): State<ApiState>,
-    OptionalPerson(by): OptionalPerson,
+    state: ApiState,
+    Extension(caller): Extension<CallerRights>,
     QueryParams(query): QueryParams<PermissionsQuery>,
 ) -> Result<Json<EffectivePermissions>, Problem> {
-    let by = by.map(|by| by.name);
-    Ok(Json(state.app.effective_permissions(query.project.as_deref(), by.as_ref()).await?))
+    let project = query.project.as_deref();
+    Ok(Json(state.app.effective_permissions(project, &caller.rights).await?))
 }

@@ -1,12 +1,14 @@
 //! Personal access tokens, for operators only.
 
-use axum::Json;
-use axum::extract::State;
+use axum::{Extension, Json};
 
 use super::ApiState;
-use super::extract::{CurrentPerson, JsonBody, RequireOperator};
-use crate::dto::{IssuedToken, NewPerson, PersonList, TokenRevocation};
+use super::extract::{CurrentPerson, JsonBody};
+use crate::app::Error;
+use crate::auth::{Authenticator, Caller};
+use crate::dto::{IssuedToken, NewPerson, PersonList, SignInLink, TokenRevocation};
 use crate::problem::Problem;
+use crate::web;
 
 /// Lists everyone who has or had a token, by name.
 #[utoipa::path(
@@ -17,10 +19,7 @@ use crate::problem::Problem;
             description = "The caller is not an operator."),
     )
 )]
-pub(super) async fn list(
-    State(state): State<ApiState>,
-    _: RequireOperator,
-) -> Result<Json<PersonList>, Problem> {
+pub(super) async fn list(state: ApiState) -> Result<Json<PersonList>, Problem> {
     Ok(Json(PersonList { people: state.app.list_people().await? }))
 }
 
@@ -38,7 +37,7 @@ pub(super) async fn list(
     )
 )]
 pub(super) async fn add(
-    State(state): State<ApiState>,
+    state: ApiState,
     CurrentPerson(by): CurrentPerson,
     JsonBody(new): JsonBody<NewPerson>,
 ) -> Result<Json<IssuedToken>, Problem> {
@@ -59,10 +58,32 @@ pub(super) async fn add(
     )
 )]
 pub(super) async fn revoke(
-    State(state): State<ApiState>,
+    state: ApiState,
     CurrentPerson(by): CurrentPerson,
     JsonBody(revocation): JsonBody<TokenRevocation>,
 ) -> Result<Json<PersonList>, Problem> {
     state.app.revoke_person(&by, &revocation.name).await?;
     Ok(Json(PersonList { people: state.app.list_people().await? }))
+}
+
+/// Creates a link that signs the caller in to the web UI, once and within 10 min.
+#[utoipa::path(
+    post, path = "/sign-in-links", tag = "people", operation_id = "create_sign_in_link",
+    params(("Tamma-Person" = String, Header, description = "Name of the person.")),
+    responses((status = OK, body = SignInLink))
+)]
+pub(super) async fn create_sign_in_link(
+    state: ApiState,
+    CurrentPerson(by): CurrentPerson,
+    Extension(caller): Extension<Caller>,
+    Extension(authenticator): Extension<Authenticator>,
+) -> Result<Json<SignInLink>, Problem> {
+    let token = match caller {
+        Caller::Person(_, token) => token,
+        Caller::Operator(_) => authenticator.operator_token(),
+    };
+    let path = web::create_sign_in_link(&state.app.store, &by.name, token).await;
+    let path = path.map_err(Error::from)?;
+    let url = state.app.public_url.as_ref().map(|public| format!("{public}{path}"));
+    Ok(Json(SignInLink { path, url }))
 }

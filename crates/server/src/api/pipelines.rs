@@ -1,7 +1,7 @@
 //! Pipelines of stories.
 
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::Path;
 use serde::Deserialize;
 use tamma_store::PipelineFilter;
 
@@ -38,7 +38,7 @@ pub(super) struct ListQuery {
     responses((status = OK, body = PipelineList))
 )]
 pub(super) async fn list(
-    State(state): State<ApiState>,
+    state: ApiState,
     QueryParams(query): QueryParams<ListQuery>,
 ) -> Result<Json<PipelineList>, Problem> {
     let project = state.app.project_filter(query.project.as_deref()).await?;
@@ -67,7 +67,7 @@ pub(super) async fn list(
     )
 )]
 pub(super) async fn start(
-    State(state): State<ApiState>,
+    state: ApiState,
     CurrentPerson(by): CurrentPerson,
     JsonBody(new): JsonBody<NewPipelineRun>,
 ) -> Result<Json<PipelineView>, Problem> {
@@ -97,7 +97,7 @@ pub(super) struct ShowQuery {
     )
 )]
 pub(super) async fn show(
-    State(state): State<ApiState>,
+    state: ApiState,
     Path(id): Path<String>,
     QueryParams(query): QueryParams<ShowQuery>,
 ) -> Result<Json<PipelineView>, Problem> {
@@ -123,7 +123,7 @@ pub(super) async fn show(
     )
 )]
 pub(super) async fn output(
-    State(state): State<ApiState>,
+    state: ApiState,
     Path((id, phase)): Path<(String, u8)>,
 ) -> Result<Json<PhaseOutput>, Problem> {
     let id = state.app.resolve_pipeline(&id).await?;
@@ -147,7 +147,7 @@ pub(super) async fn output(
     )
 )]
 pub(super) async fn perform(
-    State(state): State<ApiState>,
+    state: ApiState,
     Path(id): Path<String>,
     CurrentPerson(by): CurrentPerson,
     JsonBody(PipelineActionBody { action }): JsonBody<PipelineActionBody>,

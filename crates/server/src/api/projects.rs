@@ -1,7 +1,7 @@
 //! Registered repositories.
 
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::Path;
 use tamma_core::repository_address::hide_url_credentials;
 
 use super::ApiState;
@@ -9,12 +9,12 @@ use super::extract::{CurrentPerson, JsonBody};
 use crate::dto::{AppliedRules, NewProject, ProjectList, RegisteredProject};
 use crate::problem::Problem;
 
-/// Lists all registered repositories, by name.
+/// Lists the registered repositories that the caller can read, by name.
 #[utoipa::path(
     get, path = "/projects", tag = "projects", operation_id = "list_projects",
     responses((status = OK, body = ProjectList))
 )]
-pub(super) async fn list(State(state): State<ApiState>) -> Result<Json<ProjectList>, Problem> {
+pub(super) async fn list(state: ApiState) -> Result<Json<ProjectList>, Problem> {
     let projects = state.app.store.projects().await.map_err(crate::app::Error::from)?;
     Ok(Json(ProjectList { projects: projects.into_iter().map(RegisteredProject::from).collect() }))
 }
@@ -27,13 +27,13 @@ pub(super) async fn list(State(state): State<ApiState>) -> Result<Json<ProjectLi
     responses(
         (status = OK, body = RegisteredProject),
         (status = FORBIDDEN, body = Problem, content_type = "application/problem+json",
-            description = "The caller is not an operator, or not an approver of the registered project."),
+            description = "The caller is not an operator."),
         (status = UNPROCESSABLE_ENTITY, body = Problem, content_type = "application/problem+json",
             description = "The name is taken, a field is empty, or the address is not allowed."),
     )
 )]
 pub(super) async fn register(
-    State(state): State<ApiState>,
+    state: ApiState,
     CurrentPerson(by): CurrentPerson,
     JsonBody(new): JsonBody<NewProject>,
 ) -> Result<Json<RegisteredProject>, Problem> {
@@ -58,7 +58,7 @@ pub(super) async fn register(
     )
 )]
 pub(super) async fn apply_rules(
-    State(state): State<ApiState>,
+    state: ApiState,
     Path(project): Path<String>,
     CurrentPerson(by): CurrentPerson,
 ) -> Result<Json<AppliedRules>, Problem> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use axum::Json;
 use axum::body::Body;
-use axum::extract::{Path, State};
+use axum::extract::Path;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse as _, Response};
@@ -39,7 +39,7 @@ const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
     )
 )]
 pub(super) async fn list(
-    State(state): State<ApiState>,
+    state: ApiState,
     TaskPath(task): TaskPath,
 ) -> Result<Json<RunList>, Problem> {
     Ok(Json(state.app.runs(task).await?))
@@ -99,7 +99,7 @@ impl LineQuery {
     )
 )]
 pub(super) async fn lines(
-    State(state): State<ApiState>,
+    state: ApiState,
     TaskPath(task): TaskPath,
     QueryParams(query): QueryParams<LineQuery>,
 ) -> Result<Json<RunLines>, Problem> {
@@ -131,7 +131,7 @@ pub(super) async fn lines(
     )
 )]
 pub(super) async fn follow(
-    State(state): State<ApiState>,
+    state: ApiState,
     TaskPath(task): TaskPath,
     headers: HeaderMap,
     QueryParams(query): QueryParams<LineQuery>,
@@ -249,7 +249,7 @@ fn sse_event(name: &str, data: &impl Serialize) -> Event {
     )
 )]
 pub(super) async fn transcript(
-    State(state): State<ApiState>,
+    state: ApiState,
     Path((id, run)): Path<(String, String)>,
 ) -> Result<Response, Problem> {
     let Ok(task) = id.parse().map(TaskId) else {

@@ -3,7 +3,6 @@
 use std::str::FromStr;
 
 use axum::Json;
-use axum::extract::State;
 use axum::http::StatusCode;
 use serde::Deserialize;
 use tamma_core::task_loop::{self, Phase};
@@ -55,7 +54,7 @@ pub(super) struct TaskQuery {
     )
 )]
 pub(super) async fn list(
-    State(state): State<ApiState>,
+    state: ApiState,
     QueryParams(query): QueryParams<TaskQuery>,
 ) -> Result<Json<TaskPage>, Problem> {
     if let Some(digits) = &query.short {
@@ -119,7 +118,7 @@ pub(super) fn unknown_filter_value<T: ToString>(
     )
 )]
 pub(super) async fn add(
-    State(state): State<ApiState>,
+    state: ApiState,
     CurrentPerson(by): CurrentPerson,
     JsonBody(new): JsonBody<NewTask>,
 ) -> Result<(StatusCode, Json<AddedTask>), Problem> {
@@ -139,7 +138,7 @@ pub(super) async fn add(
     )
 )]
 pub(super) async fn show(
-    State(state): State<ApiState>,
+    state: ApiState,
     TaskPath(task): TaskPath,
 ) -> Result<Json<TaskDetail>, Problem> {
     Ok(Json(state.app.task_detail(task).await?))
@@ -156,7 +155,7 @@ pub(super) async fn show(
     )
 )]
 pub(super) async fn plan(
-    State(state): State<ApiState>,
+    state: ApiState,
     TaskPath(task): TaskPath,
 ) -> Result<Json<PlanVersion>, Problem> {
     Ok(Json(state.app.current_plan(task).await?))
@@ -173,7 +172,7 @@ pub(super) async fn plan(
     )
 )]
 pub(super) async fn diff(
-    State(state): State<ApiState>,
+    state: ApiState,
     TaskPath(task): TaskPath,
 ) -> Result<Json<ReviewedChange>, Problem> {
     Ok(Json(state.app.latest_change(task).await?))
@@ -199,7 +198,7 @@ pub(super) struct ReportQuery {
     )
 )]
 pub(super) async fn report(
-    State(state): State<ApiState>,
+    state: ApiState,
     TaskPath(task): TaskPath,
     QueryParams(query): QueryParams<ReportQuery>,
 ) -> Result<Json<TaskReportResponse>, Problem> {
@@ -220,7 +219,7 @@ pub(super) async fn report(
     )
 )]
 pub(super) async fn bundle(
-    State(state): State<ApiState>,
+    state: ApiState,
     TaskPath(task): TaskPath,
 ) -> Result<Json<TaskBundle>, Problem> {
     Ok(Json(state.app.bundle(task).await?))
@@ -245,7 +244,7 @@ pub(super) struct InboxQuery {
     responses((status = OK, body = InboxPage))
 )]
 pub(super) async fn inbox(
-    State(state): State<ApiState>,
+    state: ApiState,
     QueryParams(query): QueryParams<InboxQuery>,
 ) -> Result<Json<InboxPage>, Problem> {
     let project = state.app.project_filter(query.project.as_deref()).await?;
@@ -263,7 +262,7 @@ pub(super) async fn inbox(
     responses((status = OK, body = TaskPage))
 )]
 pub(super) async fn overdue(
-    State(state): State<ApiState>,
+    state: ApiState,
     QueryParams(query): QueryParams<InboxQuery>,
 ) -> Result<Json<TaskPage>, Problem> {
     let project = state.app.project_filter(query.project.as_deref()).await?;
@@ -288,7 +287,7 @@ pub(super) struct FailingQuery {
     responses((status = OK, body = TaskPage))
 )]
 pub(super) async fn failing(
-    State(state): State<ApiState>,
+    state: ApiState,
     QueryParams(query): QueryParams<FailingQuery>,
 ) -> Result<Json<TaskPage>, Problem> {
     let project = state.app.project_filter(query.project.as_deref()).await?;

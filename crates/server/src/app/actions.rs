@@ -4,17 +4,19 @@
 //! the plan or commit it names with the current one, so that stale decisions are refused early.
 //! The workflow compares again.
 
+use tamma_core::access::Permission;
 use tamma_core::approval::ApprovalScope;
 use tamma_core::format::capitalize;
 use tamma_core::ids::{CommitId, Reason, TaskId};
 use tamma_core::plan::PlanAdjustment;
-use tamma_core::rules::Permission;
+use tamma_core::requested_permissions::requested_permissions;
 use tamma_core::task_loop::{self, Refusal, TaskLoop};
-use tamma_flow::{ActionRequest, TaskWorkflow, workflow_id};
+use tamma_flow::{ActionRequest, ActionResponse, TaskWorkflow, workflow_id};
 use temporalio_client::WorkflowExecuteUpdateOptions;
 use temporalio_client::errors::WorkflowUpdateError;
+use tokio::time::error::Elapsed;
 
-use super::{App, Error, Principal, TEMPORAL_TIMEOUT};
+use super::{App, Comparison, Error, Principal, TEMPORAL_TIMEOUT};
 use crate::clock;
 use crate::dto::{TaskAction, TaskStatus};
 
@@ -35,6 +37,8 @@ impl App {
         if task_loop.state.is_terminal() && !is_rating {
             return Err(Error::Refused(Refusal::Ended(task_loop.state).to_string()));
         }
+        // Nothing is saved for somebody who cannot act on the task.
+        by.authorize(Permission::Work, task_loop.project)?;
         let action = self.to_machine_action(&task_loop, action).await?;
         // The workflow of a closed task has ended.
         if let task_loop::Action::Rate { stars, reason } = action {
@@ -44,23 +48,22 @@ impl App {
             task_loop::Action::AdjustPlan { plan, .. } => Some(plan.clone()),
             _ => None,
         };
-        match self.authorize(&by, Permission::from(&action), task_loop.project).await {
-            // Operators can stop tasks even while the configuration has errors.
-            Err(Error::PermissionsUnknown { reason, .. })
-                if is_stop_action(&action) && by.auth_method.is_operator() =>
-            {
-                tracing::warn!(
-                    %by, auth_method = %by.auth_method, reason, "stop allowed for operator"
-                );
-            }
-            permitted => permitted?,
+        let needed = self.required_permission(&task_loop, &action).await?;
+        if needed != Permission::Work {
+            by.authorize(needed, task_loop.project)?;
         }
-        let request = ActionRequest { at: clock::now(), by: by.name.clone(), action };
+        let auth = Some(by.authentication());
+        let request = ActionRequest { at: clock::now(), by: by.name.clone(), auth, action };
         let key = key.unwrap_or_else(|| clock::new_id().to_string());
-        let options = WorkflowExecuteUpdateOptions::builder().update_id(key).build();
-        let handle = self.temporal.get_workflow_handle::<TaskWorkflow>(workflow_id(task));
-        let update = handle.execute_update(TaskWorkflow::ask, request, options);
-        let status = match tokio::time::timeout(TEMPORAL_TIMEOUT, update).await {
+        let mut sent = Box::pin(self.send_action(task, &request, &key)).await;
+        // A workflow that was terminated or lost is replaced first, so that the task can at least be
+        // cancelled.
+        if matches!(sent, Ok(Err(WorkflowUpdateError::NotFound(_))))
+            && matches!(Box::pin(self.compare_task(task, None)).await?, Comparison::Recovered)
+        {
+            sent = Box::pin(self.send_action(task, &request, &key)).await;
+        }
+        let status = match sent {
             Ok(Ok(Ok(status))) => status,
             Ok(Ok(Err(refusal))) => return Err(Error::Refused(refusal)),
             Ok(Err(error)) => return Err(self.update_error(task, error).await),
@@ -79,6 +82,37 @@ impl App {
             plan: status.plan.map(|plan| plan.to_string()),
             by: by.to_string(),
         })
+    }
+
+    /// Returns the permission that an action needs. A reply that can grant an agent permissions is a
+    /// decision.
+    async fn required_permission(
+        &self,
+        task_loop: &TaskLoop,
+        action: &task_loop::Action,
+    ) -> Result<Permission, Error> {
+        let open = task_loop.open_question.as_ref();
+        let question = open.and_then(|open| open.agent_question.as_ref());
+        if let (task_loop::Action::Reply { .. }, Some(question)) = (action, question) {
+            let text = self.store.text(question).await?;
+            if !requested_permissions(&text).is_empty() {
+                return Ok(Permission::Decide);
+            }
+        }
+        Ok(Permission::from(action))
+    }
+
+    /// Sends an action to the workflow of a task.
+    async fn send_action(
+        &self,
+        task: TaskId,
+        request: &ActionRequest,
+        key: &str,
+    ) -> Result<Result<ActionResponse, WorkflowUpdateError>, Elapsed> {
+        let options = WorkflowExecuteUpdateOptions::builder().update_id(key.to_owned()).build();
+        let handle = self.temporal.get_workflow_handle::<TaskWorkflow>(workflow_id(task));
+        let update = handle.execute_update(TaskWorkflow::ask, request.clone(), options);
+        tokio::time::timeout(TEMPORAL_TIMEOUT, update).await
     }
 
     /// Converts a failed workflow update to an error for the person.
@@ -192,11 +226,6 @@ impl App {
 
 fn to_text(value: &impl serde::Serialize) -> Result<String, Error> {
     serde_json::to_string_pretty(value).map_err(|error| Error::Internal(error.into()))
-}
-
-/// Returns whether an action only stops work.
-fn is_stop_action(action: &task_loop::Action) -> bool {
-    matches!(action, task_loop::Action::Pause | task_loop::Action::Cancel { .. })
 }
 
 /// Returns the scope of an approval if the request names the current plan.

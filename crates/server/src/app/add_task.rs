@@ -7,12 +7,13 @@
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
+use tamma_core::access::Permission;
 use tamma_core::actor::Actor;
 use tamma_core::ids::TaskId;
 use tamma_core::plan::Plan;
-use tamma_core::rules::{Permission, Rules};
+use tamma_core::rules::Rules;
 use tamma_core::task::{MAX_TITLE_CHARS, Task, is_title};
-use tamma_core::task_loop::{TaskReceived, begin};
+use tamma_core::task_loop::{TaskLoop, TaskReceived, begin};
 use tamma_core::version::Edition;
 use tamma_flow::{
     TASK_QUEUE, TaskWorkflow, WorkflowInput, WorkflowOrigin, search_attributes, workflow_id,
@@ -33,6 +34,14 @@ use crate::dto::{AddedTask, NewTask};
 /// Workflow task timeout: after this time another worker can take over the step.
 const TASK_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// Result of a request to start a workflow.
+pub(super) enum StartedWorkflow {
+    /// Started, with this run ID.
+    New(String),
+    /// Started before.
+    Existing,
+}
+
 impl App {
     /// Adds a task, or returns the existing task with the same ID.
     pub(crate) async fn add_task(
@@ -43,9 +52,8 @@ impl App {
         validate_new_task(&new)?;
         let id = TaskId(new.id.unwrap_or_else(clock::new_id));
         let project = self.resolve_project(new.project.as_deref()).await?;
-        // Before the permission check, so that configuration errors keep their positions.
+        by.authorize(Permission::Work, project.id)?;
         let rules = self.project_rules(&project.repository).await?;
-        self.authorize(&by, Permission::Work, project.id).await?;
         let submitted_plan = new.plan.take();
         let task = Task {
             id,
@@ -62,8 +70,14 @@ impl App {
             issue_number: new.issue_number,
             metadata: new.metadata,
         };
+        let is_used = self.store.is_task_id_used(id).await?;
         if self.task_exists(&task).await? {
             return Ok(AddedTask { created: false, task: self.task_card(id).await? });
+        }
+        // The ID belongs to a task of a project that the caller cannot read, or to a pipeline, whose
+        // runs the new task would show. Its workflow may be long gone, so Temporal would start another.
+        if is_used {
+            return Err(Error::Refused(format!("task ID {id} is already used")));
         }
         self.check_dependencies(&task).await?;
         check_suggested_agent(&task, &rules)?;
@@ -71,17 +85,23 @@ impl App {
             Some(plan) => Some(self.store.save_text(&validate_plan(plan)?).await?),
             None => None,
         };
+        let auth = Some(by.authentication());
         let received = TaskReceived {
             task: id,
             project: task.project,
             priority: task.priority,
             at: clock::now(),
             by: Actor::Person(by.name),
+            auth,
             submitted_plan,
             edition: Edition::NEWEST,
         };
         let first = begin(&received, &rules);
-        let created = self.start_workflow(&task, received, &rules, &first.next).await?;
+        let origin = WorkflowOrigin::New { received, task: Box::new(task.clone()) };
+        let input = WorkflowInput { rules: rules.clone(), tuning: self.workflow_tuning, origin };
+        let reuse = WorkflowIdReusePolicy::RejectDuplicate;
+        let started = self.start_workflow(&task.title, input, &first.next, reuse).await?;
+        let created = matches!(started, StartedWorkflow::New(_));
         if created {
             self.store.insert_task(&task, &first, &rules).await?;
         } else {
@@ -119,15 +139,7 @@ impl App {
     /// Saves a task whose workflow an earlier request has started. Time, person and rules come
     /// from the workflow's input, because those of this request can differ.
     async fn save_started_task(&self, task: &Task) -> Result<(), Error> {
-        let unavailable = |source| Error::Unavailable { what: "Temporal", source };
-        let handle = self.temporal.get_workflow_handle::<TaskWorkflow>(workflow_id(task.id));
-        let mut history = handle.fetch_history(WorkflowFetchHistoryOptions::default());
-        let event = match tokio::time::timeout(TEMPORAL_TIMEOUT, history.next()).await {
-            Ok(Some(event)) => event.map_err(|error| unavailable(error.into()))?,
-            Ok(None) => return Err(unavailable("the workflow has no history".into())),
-            Err(late) => return Err(unavailable(late.into())),
-        };
-        let WorkflowInput { rules, origin, .. } = workflow_input(event)?;
+        let WorkflowInput { rules, origin, .. } = self.workflow_input(task.id).await?;
         let WorkflowOrigin::New { received, task: started } = origin else {
             // A continued workflow was saved during its first run.
             return Ok(());
@@ -139,28 +151,41 @@ impl App {
         Ok(())
     }
 
-    /// Starts the workflow of a task. Returns `false` if it was already started.
-    async fn start_workflow(
+    /// Returns the input of a task's workflow, from the first event of its history.
+    pub(super) async fn workflow_input(&self, task: TaskId) -> Result<WorkflowInput, Error> {
+        let unavailable = |source| Error::Unavailable { what: "Temporal", source };
+        let handle = self.temporal.get_workflow_handle::<TaskWorkflow>(workflow_id(task));
+        let mut history = handle.fetch_history(WorkflowFetchHistoryOptions::default());
+        let event = match tokio::time::timeout(TEMPORAL_TIMEOUT, history.next()).await {
+            Ok(Some(event)) => event.map_err(|error| unavailable(error.into()))?,
+            Ok(None) => return Err(unavailable("the workflow has no history".into())),
+            Err(late) => return Err(unavailable(late.into())),
+        };
+        workflow_input(event)
+    }
+
+    /// Starts the workflow of a task at a state of its state machine.
+    pub(super) async fn start_workflow(
         &self,
-        task: &Task,
-        received: TaskReceived,
-        rules: &Rules,
-        task_loop: &tamma_core::task_loop::TaskLoop,
-    ) -> Result<bool, Error> {
-        let origin = WorkflowOrigin::New { received, task: Box::new(task.clone()) };
-        let input = WorkflowInput { rules: rules.clone(), tuning: self.workflow_tuning, origin };
-        let options = WorkflowStartOptions::new(TASK_QUEUE.to_owned(), workflow_id(task.id))
+        title: &str,
+        input: WorkflowInput,
+        task_loop: &TaskLoop,
+        reuse: WorkflowIdReusePolicy,
+    ) -> Result<StartedWorkflow, Error> {
+        let options = WorkflowStartOptions::new(TASK_QUEUE.to_owned(), workflow_id(task_loop.task))
             .id_conflict_policy(WorkflowIdConflictPolicy::Fail)
-            .id_reuse_policy(WorkflowIdReusePolicy::RejectDuplicate)
+            .id_reuse_policy(reuse)
             .task_timeout(TASK_TIMEOUT)
             .search_attributes(SearchAttributes::new(search_attributes::initial_values(task_loop)))
-            .static_summary(task.title.clone())
+            .static_summary(title.to_owned())
             .build();
         let started = self.temporal.start_workflow(TaskWorkflow::run, input, options);
         match tokio::time::timeout(TEMPORAL_TIMEOUT, started).await {
-            Ok(Ok(_)) => Ok(true),
+            Ok(Ok(handle)) => {
+                Ok(StartedWorkflow::New(handle.run_id().unwrap_or_default().to_owned()))
+            }
             // Started by an earlier request; it may already be closed.
-            Ok(Err(WorkflowStartError::AlreadyStarted { .. })) => Ok(false),
+            Ok(Err(WorkflowStartError::AlreadyStarted { .. })) => Ok(StartedWorkflow::Existing),
             Ok(Err(error @ WorkflowStartError::PayloadConversion(_))) => {
                 Err(Error::Internal(error.into()))
             }
@@ -183,6 +208,10 @@ fn check_suggested_agent(task: &Task, rules: &Rules) -> Result<(), Error> {
 }
 
 fn id_taken(task: &Task, existing: &Task) -> Error {
+    // A title of another project is none of the caller's business.
+    if existing.project != task.project {
+        return Error::Refused(format!("task ID {} is already used", task.id));
+    }
     Error::Refused(format!("task ID {} is already used by `{}`", task.id, existing.title))
 }
 

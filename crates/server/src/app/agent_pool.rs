@@ -34,6 +34,7 @@ impl App {
                 slots: it.slots,
                 started_at: it.started_at,
                 seen_at: it.seen_at,
+                sandbox: it.sandbox,
                 runs,
             });
         }

@@ -5,8 +5,9 @@
 
 use futures_util::{StreamExt as _, stream};
 use strum::IntoEnumIterator as _;
+use tamma_core::access::Permission;
 use tamma_core::ids::TaskId;
-use tamma_core::rules::{Permission, Rules};
+use tamma_core::rules::Rules;
 use tamma_core::task_loop::State;
 use tamma_flow::{RulesChanged, TaskWorkflow, workflow_id};
 use tamma_store::TaskFilter;
@@ -28,8 +29,8 @@ impl App {
         project: Option<&str>,
     ) -> Result<AppliedRules, Error> {
         let project = self.resolve_project(project).await?;
+        by.authorize(Permission::Decide, project.id)?;
         let rules = self.project_rules(&project.repository).await?;
-        self.authorize(by, Permission::Decide, project.id).await?;
         // Workers load them by their version.
         self.store.save_rules(&rules).await?;
         let policy = rules.version();
@@ -79,7 +80,12 @@ impl App {
         by: &Principal,
         rules: &Rules,
     ) -> Result<State, Error> {
-        let changed = RulesChanged { at: clock::now(), by: by.name.clone(), rules: rules.clone() };
+        let changed = RulesChanged {
+            at: clock::now(),
+            by: by.name.clone(),
+            auth: Some(by.authentication()),
+            rules: rules.clone(),
+        };
         let options =
             WorkflowExecuteUpdateOptions::builder().update_id(clock::new_id().to_string()).build();
         let handle = self.temporal.get_workflow_handle::<TaskWorkflow>(workflow_id(task));

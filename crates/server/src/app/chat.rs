@@ -18,9 +18,10 @@ use tamma_chat::{
     ChatAction, ChatContext, ChatLesson, ChatTask, ConfirmError, Confirmed, Conversation, Intent,
     Interpretation, LessonDecision, MessageOutcome, RequestedChange, SavedConversation,
 };
+use tamma_core::actor::RequestInterface;
 use tamma_core::format::{capitalize, humanize};
-use tamma_core::ids::{KnowledgeId, Name, ProjectId, TaskId};
-use tamma_core::knowledge::{EntryScope, EntryStatus};
+use tamma_core::ids::{Name, TaskId};
+use tamma_core::knowledge::EntryStatus;
 use tamma_core::task::Priority;
 use tamma_core::task_loop::Timestamp;
 use tamma_store::{ConversationRecord, KnowledgeFilter, PipelineFilter, TaskFilter};
@@ -71,13 +72,6 @@ pub(crate) struct ChatMessage {
     pub(crate) reply: ChatReply,
 }
 
-/// Tasks and lessons that a message can refer to, with the project of each task.
-struct ChatSubjects {
-    context: ChatContext,
-    projects: BTreeMap<TaskId, ProjectId>,
-    scopes: BTreeMap<KnowledgeId, EntryScope>,
-}
-
 impl App {
     /// Handles a message and returns the reply.
     pub(crate) async fn chat(
@@ -92,9 +86,9 @@ impl App {
         }
         let own = ChatReply { lines: paragraphs(&new_message.message), ..ChatReply::default() };
         let own = ChatMessage { by: Some(by.to_string()), at: clock::now(), reply: own };
-        let (mut record, mut last_task, outcome, subjects, parsed) =
+        let (mut record, mut last_task, outcome, context, parsed) =
             self.handle_message(by, &new_message).await?;
-        let context = &subjects.context;
+        let context = &context;
         let mut conversation = Conversation::restore(chat_state(&record)?.conversation, context);
         let answered =
             self.answer_outcome(by, outcome, &conversation, context, &mut last_task).await;
@@ -147,22 +141,28 @@ impl App {
                 ));
             }
             let saved = chat_state(&record)?;
-            let last_task = new_message.task.map(TaskId).or(saved.last_task);
-            let subjects = self.load_subjects(last_task).await?;
-            let context = &subjects.context;
-            let mut conversation = Conversation::restore(saved.conversation, context);
-            let mut parsed = if conversation.is_answer(&new_message.message, context) {
+            let mut last_task = new_message.task.map(TaskId).or(saved.last_task);
+            if let Some(task) = last_task {
+                // A task that the person cannot read, or not any more, is no subject.
+                last_task = match self.store.task_project(task).await {
+                    Err(tamma_store::Error::NotFound { .. }) => None,
+                    project => project.map(|_| Some(task))?,
+                };
+            }
+            let context = self.load_context(last_task).await?;
+            let mut conversation = Conversation::restore(saved.conversation, &context);
+            let mut parsed = if conversation.is_answer(&new_message.message, &context) {
                 ParsedMessage::default()
             } else {
-                self.parse_with_model(&new_message.message, &subjects).await?
+                self.parse_with_model(&new_message.message, &context).await
             };
             let understood = parsed.understood.take();
             let outcome =
-                conversation.handle_interpreted(&new_message.message, context, understood);
+                conversation.handle_interpreted(&new_message.message, &context, understood);
             record.state = to_value(&SavedChat { conversation: conversation.save(), last_task })?;
             if self.store.save_conversation(&record).await? {
                 record.revision += 1;
-                return Ok((record, last_task, outcome, subjects, parsed));
+                return Ok((record, last_task, outcome, context, parsed));
             }
         }
         Err(Error::Refused("Another message of this conversation is being handled.".to_owned()))
@@ -216,14 +216,12 @@ impl App {
     }
 
     /// Loads the tasks and lessons that a message can refer to.
-    async fn load_subjects(&self, last: Option<TaskId>) -> Result<ChatSubjects, Error> {
+    async fn load_context(&self, last: Option<TaskId>) -> Result<ChatContext, Error> {
         let page = self
             .list_tasks(&TaskFilter::default(), &PageRequest { after: None, limit: MAX_SUBJECTS })
             .await?;
-        let mut projects = BTreeMap::new();
         let mut tasks = Vec::new();
         for (number, card) in (1..).zip(page.tasks) {
-            projects.insert(TaskId(card.id), ProjectId(card.project));
             // Commands name the exact plan, commit and question.
             let task_loop = if card.waits_for_person {
                 Some(self.task_loop(TaskId(card.id)).await?)
@@ -251,7 +249,6 @@ impl App {
         // Pending entries first: most messages refer to them.
         entries.sort_by_key(|it| it.entry.status != EntryStatus::Pending);
         entries.truncate(MAX_SUBJECTS as usize);
-        let scopes = entries.iter().map(|it| (it.entry.id, it.entry.scope)).collect();
         let lessons = entries.into_iter().map(|it| ChatLesson {
             id: it.entry.id,
             text: it.entry.text,
@@ -260,8 +257,7 @@ impl App {
         let stories = self.pipeline_list(&PipelineFilter::default(), MAX_SUBJECTS).await?;
         let stories = stories.iter().map(stories::chat_story).collect();
         let lessons = lessons.collect();
-        let context = ChatContext { tasks, lessons, stories, last, proposed: false };
-        Ok(ChatSubjects { context, projects, scopes })
+        Ok(ChatContext { tasks, lessons, stories, last, proposed: false })
     }
 
     async fn answer_interpreted(
@@ -309,6 +305,7 @@ impl App {
         confirmed: Confirmed,
         context: &ChatContext,
     ) -> Result<ChatReply, Error> {
+        let by = &by.clone().through(RequestInterface::Chat);
         let (change, command) = confirmed.into_parts();
         let line = match change {
             RequestedChange::Task { task, action } => {
@@ -360,7 +357,7 @@ impl App {
 
 /// Conversation after a message, with the last task, the outcome and what it was based on.
 type HandledMessage =
-    (ConversationRecord, Option<TaskId>, MessageOutcome, ChatSubjects, ParsedMessage);
+    (ConversationRecord, Option<TaskId>, MessageOutcome, ChatContext, ParsedMessage);
 
 fn chat_state(record: &ConversationRecord) -> Result<SavedChat, Error> {
     serde_json::from_value(record.state.clone()).map_err(|error| unreadable(record.id, error))

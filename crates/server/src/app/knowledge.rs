@@ -5,12 +5,12 @@ mod import;
 
 use std::sync::Arc;
 
+use tamma_core::access::Permission;
 use tamma_core::ids::{KnowledgeId, Name, PlanHash, ProjectId, Reference, TaskId};
 use tamma_core::knowledge::{
     ContentWarning, EntryMatch, EntryScope, EntryStatus, KnowledgeEntry, KnowledgeIndex,
     content_warnings,
 };
-use tamma_core::rules::Permission;
 use tamma_core::task::{Priority, Task};
 use tamma_store::{Conflict, KnowledgeAction, KnowledgeFilter, MatchRole, StoredEntry};
 use uuid::Uuid;
@@ -51,7 +51,7 @@ impl App {
         } else {
             EntryScope::Project(self.resolve_project(new.project.as_deref()).await?.id)
         };
-        self.authorize_scope(by, Permission::Work, scope).await?;
+        authorize_scope(by, Permission::Work, scope)?;
         let action = if new.imported { KnowledgeAction::Imported } else { KnowledgeAction::Added };
         let owner = new.owner.as_deref().map(parse_name).transpose()?;
         let entry = KnowledgeEntry {
@@ -152,7 +152,7 @@ impl App {
     ) -> Result<KnowledgeEntryDetail, Error> {
         let stored = self.store.knowledge_entry(self.resolve_entry_id(id_or_digits).await?).await?;
         let mut entry = stored.entry;
-        self.authorize_scope(by, Permission::Decide, entry.scope).await?;
+        authorize_scope(by, Permission::Decide, entry.scope)?;
         if !entry.status.can_become(decision.status) {
             return Err(Error::Refused(format!(
                 "The entry is {}, so it cannot become {}.",
@@ -201,8 +201,8 @@ impl App {
         } else {
             Permission::Decide
         };
-        self.authorize_scope(by, permission, before.scope).await?;
-        self.authorize_scope(by, permission, entry.scope).await?;
+        authorize_scope(by, permission, before.scope)?;
+        authorize_scope(by, permission, entry.scope)?;
         entry.status = EntryStatus::Pending;
         // An edit does not change where the entry comes from.
         entry.origin = before.origin;
@@ -212,19 +212,6 @@ impl App {
         }
         self.save_entry(&entry, edit.revision, KnowledgeAction::Edited, by, edit.reason.as_deref())
             .await
-    }
-
-    /// Checks a permission in the scope of an entry.
-    async fn authorize_scope(
-        &self,
-        by: &Principal,
-        permission: Permission,
-        scope: EntryScope,
-    ) -> Result<(), Error> {
-        match scope {
-            EntryScope::Project(project) => self.authorize(by, permission, project).await,
-            EntryScope::Organisation => self.authorize_in_any_project(by, permission).await,
-        }
     }
 
     async fn save_entry(
@@ -320,6 +307,19 @@ impl App {
             Some(knowledge_match(it.role, &it.matched, &stored.entry, it.shown))
         });
         Ok(matches.collect())
+    }
+}
+
+/// Checks a permission in the scope of an entry. Nobody but an operator decides for all projects.
+fn authorize_scope(by: &Principal, permission: Permission, scope: EntryScope) -> Result<(), Error> {
+    match (scope, permission) {
+        (EntryScope::Project(project), _) => by.authorize(permission, project),
+        (EntryScope::Organisation, Permission::Read | Permission::Work) => {
+            by.authorize_anywhere(permission)
+        }
+        (EntryScope::Organisation, Permission::Decide | Permission::Operate) => {
+            by.require_operator()
+        }
     }
 }
 

@@ -14,7 +14,7 @@ impl App {
         by: &Principal,
         new: NewPerson,
     ) -> Result<IssuedToken, Error> {
-        Self::require_operator(by)?;
+        by.require_operator()?;
         let name = parse_name(&new.name)?;
         let token = clock::new_token();
         let hash = Digest::of(token.as_bytes());
@@ -41,7 +41,7 @@ impl App {
 
     /// Revokes a person's token. Open browser sessions end too.
     pub(crate) async fn revoke_person(&self, by: &Principal, name: &str) -> Result<(), Error> {
-        Self::require_operator(by)?;
+        by.require_operator()?;
         let name = parse_name(name)?;
         if !self.store.revoke_person(&name, by).await? {
             return Err(Error::NotFound { what: "a token of", key: name.to_string() });
@@ -51,13 +51,13 @@ impl App {
     }
 }
 
-fn parse_name(text: &str) -> Result<Name, Error> {
+pub(super) fn parse_name(text: &str) -> Result<Name, Error> {
     let text = text.trim();
     let name = Some(text).filter(|text| !text.contains(char::is_control));
     name.and_then(|name| name.parse().ok()).ok_or_else(|| {
         Error::invalid(
             "The name must be one line of 1 to 100 characters.",
-            "Use the spelling under `people` in `tamma.yaml`.",
+            "Use the same spelling as in `tamma access grant`.",
         )
     })
 }

@@ -1,39 +1,74 @@
-//! Permission checks against the rules of a project.
+//! Permission checks against the roles in the store.
 
 use std::fmt;
 use std::ops::Deref;
 
-use strum::{Display, IntoEnumIterator as _};
+use strum::IntoEnumIterator as _;
+use tamma_core::access::{AccessRights, AccessRole, Permission};
+use tamma_core::actor::{AuthMethod, Authentication, RequestInterface};
 use tamma_core::ids::{Name, ProjectId};
-use tamma_core::rules::{AgentRole, PeopleRules, Permission, PersonRole};
+use tamma_core::rules::AgentRole;
 use tamma_policy::RolePolicy;
 
 use super::{App, Error};
 use crate::dto::{AgentPermission, EffectivePermissions, PersonPermissions, RolePermissions};
 
-/// Person that a request acts for, with the method that identified them.
+/// Person that a request acts for, with the method that identified them and their rights.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Principal {
     pub(crate) name: Name,
     pub(crate) auth_method: AuthMethod,
+    /// Interface that took the request.
+    pub(crate) interface: RequestInterface,
+    /// Rights of the token: those of its owner, or of an operator.
+    pub(crate) rights: AccessRights,
 }
 
-/// Method that identified the person of a request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Display)]
-#[strum(serialize_all = "snake_case")]
-pub(crate) enum AuthMethod {
-    /// Personal access token.
-    OwnToken,
-    /// Server's token, with the name given in the request.
-    ServerToken,
-    /// Local request to a server without a token, with the name given in the request.
-    Machine,
-}
+impl Principal {
+    /// Returns how the person was authenticated, for the history.
+    pub(crate) fn authentication(&self) -> Authentication {
+        Authentication { method: self.auth_method, via: self.interface }
+    }
 
-impl AuthMethod {
-    /// Returns whether the caller is an operator, who can act under any name.
-    pub(crate) fn is_operator(self) -> bool {
-        self != Self::OwnToken
+    /// Returns the person as the author of actions that another interface took.
+    #[must_use]
+    pub(crate) fn through(self, interface: RequestInterface) -> Self {
+        Self { interface, ..self }
+    }
+
+    /// Checks a permission in a project. The server log records the result.
+    pub(crate) fn authorize(
+        &self,
+        permission: Permission,
+        project: ProjectId,
+    ) -> Result<(), Error> {
+        if !self.rights.allows(permission, project) {
+            return Err(forbidden(&self.to_string(), permission, self.rights.role(project)));
+        }
+        tracing::info!(
+            by = %self, auth_method = %self.auth_method, %permission, %project, "permission granted"
+        );
+        Ok(())
+    }
+
+    /// Checks that the person has a permission in at least one project.
+    pub(crate) fn authorize_anywhere(&self, permission: Permission) -> Result<(), Error> {
+        if !self.rights.allows_anywhere(permission) {
+            return Err(forbidden(&self.to_string(), permission, self.rights.highest_role()));
+        }
+        tracing::info!(
+            by = %self, auth_method = %self.auth_method, %permission, "permission granted"
+        );
+        Ok(())
+    }
+
+    /// Checks that the caller is an operator.
+    pub(crate) fn require_operator(&self) -> Result<(), Error> {
+        if self.rights.allows_anywhere(Permission::Operate) {
+            return Ok(());
+        }
+        tracing::warn!(by = %self, auth_method = %self.auth_method, "operator permission denied");
+        Err(Error::NotOperator)
     }
 }
 
@@ -53,62 +88,16 @@ impl fmt::Display for Principal {
 }
 
 impl App {
-    /// Checks a permission in a project. The server log records the result.
-    pub(crate) async fn authorize(
-        &self,
-        by: &Principal,
-        permission: Permission,
-        project: ProjectId,
-    ) -> Result<(), Error> {
-        let people = self.project_people(project).await?;
-        if people.has_permission(by, permission) {
-            tracing::info!(
-                %by, auth_method = %by.auth_method, %permission, %project, "permission granted"
-            );
-            Ok(())
-        } else {
-            Err(forbidden(by, permission, people.role(by)))
-        }
-    }
-
-    /// Checks that a person has a permission in at least one project.
-    pub(crate) async fn authorize_in_any_project(
-        &self,
-        by: &Principal,
-        permission: Permission,
-    ) -> Result<(), Error> {
-        let (mut refused, mut config_error) = (None, None);
-        for project in self.store.projects().await? {
-            match self.project_people(project.id).await {
-                Ok(people) if people.has_permission(by, permission) => {
-                    tracing::info!(
-                        %by, auth_method = %by.auth_method, %permission, "permission granted"
-                    );
-                    return Ok(());
-                }
-                Ok(people) => refused = Some(people.role(by)),
-                // Another project can still grant the permission.
-                Err(error @ Error::PermissionsUnknown { .. }) => config_error = Some(error),
-                Err(error) => return Err(error),
-            }
-        }
-        match (refused, config_error) {
-            (Some(role), _) => Err(forbidden(by, permission, role)),
-            (None, Some(error)) => Err(error),
-            // Without projects there is nothing to protect.
-            (None, None) => Ok(()),
-        }
-    }
-
     /// Returns the effective permissions of people and agents in a project.
     pub(crate) async fn effective_permissions(
         &self,
         project: Option<&str>,
-        by: Option<&Name>,
+        rights: &AccessRights,
     ) -> Result<EffectivePermissions, Error> {
         let project = self.resolve_project(project).await?;
+        let people = self.store.project_roles(project.id).await?;
         let rules = self.project_rules(&project.repository).await?;
-        let (people, mut agents) = (&rules.people, Vec::new());
+        let mut agents = Vec::new();
         for role in AgentRole::iter() {
             let policy = RolePolicy::new(role, &rules.permissions)
                 .map_err(|error| Error::Internal(error.into()))?;
@@ -122,53 +111,34 @@ impl App {
             let (role, permissions) = (role.to_string(), permissions.collect());
             agents.push(RolePermissions { role, permissions });
         }
-        let permissions_of = |role: PersonRole| {
+        let permissions_of = |role: AccessRole| {
             let has = |it: &Permission| role >= it.required_role();
             Permission::iter().filter(has).map(|it| it.to_string()).collect()
         };
         Ok(EffectivePermissions {
             project: project.name,
             people: PersonPermissions {
-                everybody: people.everybody.to_string(),
+                everybody: people
+                    .everybody
+                    .map_or_else(|| "none".to_owned(), |role| role.to_string()),
                 named: people
                     .named
-                    .iter()
-                    .map(|(name, role)| (name.clone(), role.to_string()))
+                    .into_iter()
+                    .map(|(name, role)| (name, role.to_string()))
                     .collect(),
-                roles: PersonRole::iter().map(|it| (it.to_string(), permissions_of(it))).collect(),
-                you: by.map(|by| people.role(by).to_string()),
+                roles: AccessRole::iter().map(|it| (it.to_string(), permissions_of(it))).collect(),
+                you: rights.role(project.id).map(|role| role.to_string()),
             },
             agents,
         })
     }
-
-    /// Checks that the caller is an operator.
-    pub(super) fn require_operator(by: &Principal) -> Result<(), Error> {
-        if by.auth_method.is_operator() {
-            return Ok(());
-        }
-        tracing::warn!(%by, auth_method = %by.auth_method, "operator permission denied");
-        Err(Error::NotOperator)
-    }
-
-    /// Loads the roles of a project. The file is read on every call, so changes apply immediately.
-    /// If it cannot be loaded, all requests are refused until it is fixed.
-    pub(crate) async fn project_people(&self, project: ProjectId) -> Result<PeopleRules, Error> {
-        let project = self.store.project(project).await?;
-        match self.project_rules(&project.repository).await {
-            Ok(rules) => Ok(rules.people),
-            Err(Error::InvalidConfig { file, problems }) => {
-                Err(Error::PermissionsUnknown { reason: format!("{file} has errors."), problems })
-            }
-            Err(Error::Invalid { detail: reason, .. }) => {
-                Err(Error::PermissionsUnknown { reason, problems: Vec::new() })
-            }
-            Err(error) => Err(error),
-        }
-    }
 }
 
-fn forbidden(by: &Principal, permission: Permission, role: PersonRole) -> Error {
-    tracing::warn!(%by, auth_method = %by.auth_method, %permission, %role, "permission denied");
-    Error::Forbidden { by: by.to_string(), permission, role }
+/// Records a refusal and returns it.
+pub(crate) fn forbidden(by: &str, permission: Permission, role: Option<AccessRole>) -> Error {
+    let role_text = role.map_or_else(|| "none".to_owned(), |role| role.to_string());
+    // Operators are never refused, so it was a personal token.
+    let auth_method = AuthMethod::OwnToken;
+    tracing::warn!(%by, %auth_method, %permission, role = %role_text, "permission denied");
+    Error::Forbidden { by: by.to_owned(), permission, role }
 }

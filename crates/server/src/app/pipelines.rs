@@ -6,12 +6,14 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use tamma_core::ids::{PipelineId, ProjectId};
+use tamma_core::access::Permission;
+use tamma_core::ids::{Name, PipelineId, ProjectId};
 use tamma_core::pipeline::{
-    BUILT_IN_PIPELINE, GateAnswer, PhaseRunner, PipelineRefusal, PipelineRequest, PipelineRun,
-    TaskSplit,
+    BUILT_IN_PIPELINE, GateAnswer, PhaseRunner, PipelineEvent, PipelineRefusal, PipelineRequest,
+    PipelineRun, TaskSplit, step,
 };
-use tamma_core::rules::{Permission, Rules};
+use tamma_core::pipeline_alert::alert_for;
+use tamma_core::rules::Rules;
 use tamma_core::version::Edition;
 use tamma_flow::pipeline::{
     PipelineAction as FlowAction, PipelineActionRequest, PipelineInput, PipelineWorkflow,
@@ -46,8 +48,8 @@ impl App {
         new: NewPipelineRun,
     ) -> Result<PipelineView, Error> {
         let project = self.resolve_project(new.project.as_deref()).await?;
+        by.authorize(Permission::Work, project.id)?;
         let rules = self.project_rules(&project.repository).await?;
-        self.authorize(by, Permission::Work, project.id).await?;
         let name = new.pipeline.as_deref().unwrap_or(BUILT_IN_PIPELINE);
         let definition = rules.pipeline(name).ok_or_else(|| {
             let names = rules.pipeline_names().join(", ");
@@ -87,7 +89,7 @@ impl App {
             None => PipelineRun::new(request).map_err(|refusal| invalid_request(&refusal))?,
         };
         if leaves_out_approval(&run) {
-            self.authorize(by, Permission::Decide, story.project).await?;
+            by.authorize(Permission::Decide, story.project)?;
         }
         // Workers load the rules by their version.
         self.store.save_rules(rules).await?;
@@ -153,7 +155,7 @@ impl App {
         action: PipelineAction,
     ) -> Result<PipelineView, Error> {
         let story = self.store.pipeline(id).await?;
-        self.authorize(by, action.permission(), story.project).await?;
+        by.authorize(action.permission(), story.project)?;
         let action = match action {
             PipelineAction::Resume => return self.resume_pipeline(by, &story).await,
             PipelineAction::Dismiss => return self.dismiss_pipeline(by, &story).await,
@@ -209,6 +211,48 @@ impl App {
             request.definition = current;
         }
         self.start_run(by, story, request, &rules).await
+    }
+
+    /// Stops a run whose workflow was lost, so that a person can resume it. The tasks of the story
+    /// continue by themselves.
+    pub(crate) async fn stop_lost_pipeline(
+        &self,
+        story: &StoryPipeline,
+        loss: &str,
+    ) -> Result<(), Error> {
+        let Some(earlier) = &story.run else { return Ok(()) };
+        let Some(started_at) = story.started_at else { return Ok(()) };
+        let started_by = story.started_by.as_deref().unwrap_or_default().parse::<Name>();
+        let started_by = started_by.map_err(|error| Error::Internal(error.into()))?;
+        let at = clock::now();
+        let reason = format!("the workflow {loss} in Temporal; resume the run to continue");
+        let event = PipelineEvent::WorkflowLost { reason: reason.clone() };
+        // A run that has ended was only being delivered.
+        let (run, delivery_error) = match step(earlier, at, event) {
+            Ok((run, _)) => (run, story.delivery_error.clone()),
+            Err(_) => (earlier.clone(), Some(reason.clone())),
+        };
+        let project = self.store.project(story.project).await?;
+        let rules = self.project_rules(&project.repository).await.unwrap_or_default();
+        let write = PipelineWrite {
+            pipeline: story.id,
+            number: story.number,
+            // No later write of the lost workflow counts.
+            revision: u64::from(u32::MAX),
+            started_by,
+            started_at,
+            alert: alert_for(&run.state, &rules),
+            run,
+            base: story.base,
+            story_path: story.story_path.clone(),
+            delivered: story.branch.clone().zip(story.commit),
+            delivery_error,
+            is_live: false,
+            at,
+        };
+        self.store.save_pipeline(&write).await?;
+        tracing::warn!(pipeline = %story.id, reason, "pipeline reconciled with Temporal");
+        Ok(())
     }
 
     /// Removes a stopped run from the inbox.

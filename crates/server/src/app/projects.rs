@@ -2,7 +2,6 @@
 
 use tamma_core::ids::ProjectId;
 use tamma_core::repository_address::RepositoryAddress;
-use tamma_core::rules::Permission;
 use tamma_store::{Conflict, RegisteredProject};
 use uuid::Uuid;
 
@@ -18,7 +17,7 @@ impl App {
         new: NewProject,
     ) -> Result<RegisteredProject, Error> {
         // Workers execute commands from a project's configuration, so only operators register one.
-        Self::require_operator(by)?;
+        by.require_operator()?;
         let NewProject { id, name, repository } = new;
         if name.trim().is_empty() || name.chars().count() > 100 {
             return Err(Error::invalid(
@@ -39,11 +38,6 @@ impl App {
                 None => ProjectId(clock::new_id()),
             },
         };
-        match self.authorize(by, Permission::Decide, id).await {
-            // A new project has no roles yet.
-            Ok(()) | Err(Error::NotFound { .. }) => {}
-            Err(error) => return Err(error),
-        }
         let project = RegisteredProject { id, name, repository };
         match self.store.register_project(&project).await {
             Ok(()) => {
@@ -58,6 +52,13 @@ impl App {
             )),
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// Returns the number of roles that the configuration of a project proposes. They have no effect
+    /// until an operator imports them.
+    pub(crate) async fn count_proposed_roles(&self, project: &RegisteredProject) -> usize {
+        let rules = self.project_rules(&project.repository).await.unwrap_or_default();
+        rules.people.named.len() + usize::from(rules.people.everybody.is_some())
     }
 
     /// Returns a project by its ID.

@@ -75,6 +75,8 @@ impl App {
     /// Resolves a full ID, or the first or last digits of one.
     pub(crate) async fn resolve_task_id(&self, id_or_digits: &str) -> Result<TaskId, Error> {
         if let Ok(id) = id_or_digits.parse::<Uuid>() {
+            // A task that the caller cannot read is missing.
+            self.store.task_project(TaskId(id)).await?;
             return Ok(TaskId(id));
         }
         match self.find_tasks_by_digits(id_or_digits).await?.tasks.as_slice() {
@@ -370,7 +372,7 @@ impl Cursor for ListPosition {
     }
 }
 
-fn invalid_cursor(text: &str) -> Error {
+pub(super) fn invalid_cursor(text: &str) -> Error {
     let text: String = text.chars().take(40).collect();
     Error::invalid(
         format!("`{text}` is not a cursor of this list."),

@@ -4,9 +4,10 @@
 //! machine itself. The write names the last stored step; if another writer was faster, nothing is
 //! written, and the server tries again.
 
+use tamma_core::access::Permission;
 use tamma_core::actor::Actor;
 use tamma_core::ids::{Reason, TaskId};
-use tamma_core::rules::{Permission, Rules};
+use tamma_core::rules::Rules;
 use tamma_core::task_loop::{Action, EventKind, StepRecord, TaskEvent, TaskLoop, step};
 use tamma_core::version::FormatVersion;
 use tamma_store::WriteOutcome;
@@ -31,13 +32,14 @@ impl App {
             let stored = self.store.task(task).await?;
             let task_loop = stored.task_loop.map_err(tamma_store::Error::from)?;
             let action = Action::Rate { stars, reason: reason.clone() };
-            self.authorize(&by, Permission::from(&action), task_loop.project).await?;
+            by.authorize(Permission::from(&action), task_loop.project)?;
             // The step of a closed task does not depend on them.
             let rules = self.task_rules(&task_loop).await.unwrap_or_default();
             let event = TaskEvent {
                 format: FormatVersion,
                 at: clock::now(),
                 by: Actor::Person(by.name.clone()),
+                auth: Some(by.authentication()),
                 kind: EventKind::ActionRequested(action),
             };
             let rated = step(&task_loop, &event, &rules)

@@ -1,6 +1,6 @@
 //! Loading the rules of a project.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use tamma_core::rules::{self, AlertRules, ConfigFile, ConfigProblem, ConfigProblems, Rules};
 
@@ -23,8 +23,7 @@ impl App {
     /// Loads the rules of a repository from its file, if it is a local directory with one, and from
     /// the environment, which takes precedence.
     pub(super) async fn rules_with_secrets(&self, repository: &str) -> Result<Rules, Error> {
-        let path =
-            Path::new(repository.strip_prefix("file://").unwrap_or(repository)).join(CONFIG_FILE);
+        let path = config_path(repository);
         let text = match tokio::fs::read(&path).await {
             Ok(bytes) => Some(String::from_utf8(bytes).map_err(|_| not_utf8(&path))?),
             // A remote URL has no file on this machine.
@@ -39,11 +38,20 @@ impl App {
             Err(error) => return Err(unreadable(&path, &error)),
         };
         let source = text.as_deref().map(|text| ConfigFile { name: CONFIG_FILE, text });
-        match rules::load(source, &self.environment) {
+        match rules::load(source, &self.environment, &self.operator) {
             Ok(loaded) => Ok(loaded.rules),
             Err(problems) => Err(config_error(&path, &problems)),
         }
     }
+}
+
+/// Returns whether a repository is a local directory with a configuration.
+pub(super) async fn has_config(repository: &str) -> bool {
+    tokio::fs::try_exists(config_path(repository)).await.unwrap_or(true)
+}
+
+fn config_path(repository: &str) -> PathBuf {
+    Path::new(repository.strip_prefix("file://").unwrap_or(repository)).join(CONFIG_FILE)
 }
 
 fn config_error(path: &Path, problems: &ConfigProblems) -> Error {

@@ -25,11 +25,9 @@ const LATEST: &str = "end";
 impl App {
     /// Lists the runs of a task, oldest first.
     pub(crate) async fn runs(&self, id: TaskId) -> Result<RunList, Error> {
+        // A task that the caller cannot read is missing.
+        self.store.task_project(id).await?;
         let runs = self.store.runs(id).await?;
-        if runs.is_empty() {
-            // Tells a task without runs from a missing task.
-            self.store.task_position(id).await?;
-        }
         Ok(RunList { runs: runs.into_iter().map(RunDetail::from).collect() })
     }
 
@@ -77,10 +75,8 @@ impl App {
         after: LinePosition,
         limit: u32,
     ) -> Result<RunLines, Error> {
+        self.store.task_project(id).await?;
         let lines = self.store.lines(id, filter, after, limit).await?;
-        if lines.is_empty() {
-            self.store.task_position(id).await?;
-        }
         let full = lines.len() as u64 >= u64::from(limit);
         let next = lines.last().filter(|_| full).map(|line| line.position.to_string());
         Ok(RunLines { lines: lines.into_iter().map(RunLine::from).collect(), next })
@@ -93,16 +89,14 @@ impl App {
         text: &str,
     ) -> Result<(u64, impl Stream<Item = io::Result<Vec<u8>>> + Send + use<>), Error> {
         let (job_number, attempt) = parse_run_number(text)?;
+        self.store.task_project(id).await?;
         let runs = self.store.runs(id).await?;
         let is_match = |number: RunNumber| {
             number.job_number == job_number
                 && attempt.is_none_or(|attempt| attempt == number.attempt)
         };
         let run = runs.into_iter().rfind(|run| is_match(run.number));
-        let Some(run) = run else {
-            self.store.task_position(id).await?;
-            return Err(Error::NotFound { what: "run", key: text.to_owned() });
-        };
+        let run = run.ok_or_else(|| Error::NotFound { what: "run", key: text.to_owned() })?;
         let Some(key) = run.transcript else {
             let key = run.number.to_string();
             return Err(Error::NotFound { what: "transcript for run", key });

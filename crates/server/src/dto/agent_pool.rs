@@ -38,6 +38,9 @@ pub struct PoolWorker {
     pub started_at: DateTime<Utc>,
     /// Last report.
     pub seen_at: DateTime<Utc>,
+    /// Isolation of agents on its machine, in words; omitted if the worker does not report it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sandbox: Option<String>,
     /// Runs in progress.
     pub runs: Vec<PoolRun>,
 }

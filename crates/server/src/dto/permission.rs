@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// Effective permissions in a project: the defaults, and the rules in its `tamma.yaml`.
+/// Effective permissions in a project: roles of people from the store, and those of agents from the
+/// defaults and the rules in its `tamma.yaml`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct EffectivePermissions {
     /// Name of the project.
@@ -19,13 +20,13 @@ pub struct EffectivePermissions {
 /// Roles of people in a project.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PersonPermissions {
-    /// Role of everyone who is not named.
+    /// Role of everyone who is not named; `none` if they have none.
     pub everybody: String,
     /// Roles by name.
     pub named: BTreeMap<String, String>,
-    /// Permissions of each role: `work` (add and control tasks) and `decide`.
+    /// Permissions of each role: `read`, `work` (add and control tasks), `decide` and `operate`.
     pub roles: BTreeMap<String, Vec<String>>,
-    /// Role of the person who asks; omitted without a name.
+    /// Role of the person who asks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub you: Option<String>,
 }

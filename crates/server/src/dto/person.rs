@@ -8,7 +8,7 @@ use utoipa::ToSchema;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewPerson {
-    /// Name of the person, as under `people` in `tamma.yaml`.
+    /// Name of the person. Roles are granted to this name.
     pub name: String,
 }
 
@@ -24,6 +24,22 @@ pub struct IssuedToken {
 impl std::fmt::Debug for IssuedToken {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Welcome").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// Link that signs a person in to the web UI.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct SignInLink {
+    /// Path on the server. It works once.
+    pub path: String,
+    /// Complete URL, if the server has a public one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub url: Option<String>,
+}
+
+impl std::fmt::Debug for SignInLink {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SignInLink").finish_non_exhaustive()
     }
 }
 

@@ -3,11 +3,11 @@
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use strum::{Display, EnumString};
+use tamma_core::access::Permission;
 use tamma_core::pipeline::{
     NodeStatus, PhaseDefinition, PhaseRunner, PhaseStatus, PipelineReport, PipelineRun,
     PipelineState, StoryTask,
 };
-use tamma_core::rules::Permission;
 use tamma_store::{StoredPhase, StoryPipeline};
 use utoipa::ToSchema;
 use uuid::Uuid;

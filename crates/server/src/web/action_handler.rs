@@ -1,6 +1,6 @@
 //! Action forms of tasks.
 
-use axum::extract::{Path, State};
+use axum::extract::Path;
 use tamma_core::ids::TaskId;
 use tamma_core::task_loop::State as TaskState;
 use uuid::Uuid;
@@ -15,7 +15,7 @@ use crate::problem::Problem;
 
 /// Submits an action, then shows the result on the page it came from.
 pub(super) async fn submit_action(
-    State(state): State<WebState>,
+    state: WebState,
     session: Session,
     Path(id): Path<Uuid>,
     fields: FormFields,

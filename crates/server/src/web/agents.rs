@@ -1,7 +1,6 @@
 //! Agents and workers: active runs, free slots and exhausted quotas.
 
 use askama::Template;
-use axum::extract::State;
 use tamma_core::format::{format_duration, format_usd, pluralize};
 use tamma_core::tier::Tier;
 
@@ -36,6 +35,8 @@ struct WorkerView {
     name: String,
     tone: &'static str,
     status: String,
+    /// Isolation of agents, if the worker reports it.
+    sandbox: Option<String>,
     busy_slots: usize,
     slot_count: usize,
     slot_views: Vec<SlotView>,
@@ -64,7 +65,7 @@ struct AgentStats {
     roles: String,
 }
 
-pub(super) async fn page(State(state): State<WebState>, session: Session) -> PageResult {
+pub(super) async fn page(state: WebState, session: Session) -> PageResult {
     let layout = Layout::for_page(&state, &session, "engines").await?;
     let pool = AgentPoolView::load(&state.app, &layout).await;
     let pool = pool.map_err(|error| PageError::new(Layout::for_session(&session), error))?;
@@ -86,6 +87,7 @@ impl AgentPoolView {
                 tone: "bad",
                 status: "The worker of these runs is offline. Another worker will resume them."
                     .to_owned(),
+                sandbox: None,
                 busy_slots: pool.orphaned_runs.len(),
                 slot_count: pool.orphaned_runs.len(),
                 slot_views: pool.orphaned_runs.iter().map(busy_slot).collect(),
@@ -136,6 +138,7 @@ fn worker_view(id: usize, it: &PoolWorker) -> WorkerView {
         } else {
             format!("Offline for {}", ago(it.seen_at))
         },
+        sandbox: it.sandbox.clone(),
         busy_slots: it.runs.len(),
         slot_count: slots,
         slot_views: it.runs.iter().map(busy_slot).chain(free).collect(),

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use askama::Template;
-use axum::extract::{Query, State};
+use axum::extract::Query;
 use serde::Deserialize;
 use strum::IntoEnumIterator as _;
-use tamma_core::format::{format_usd, humanize};
+use tamma_core::format::{format_usd, humanize, pluralize};
 use tamma_core::level::RiskLevel;
 use tamma_core::task::{Priority, TaskType};
 use tamma_core::task_loop::{Phase, State as TaskState};
@@ -183,6 +183,7 @@ impl BoardCard {
 #[derive(Debug, Clone, Default)]
 pub(super) struct BoardCounts {
     pub(super) by_state: BTreeMap<TaskState, u64>,
+    /// Open decisions about tasks and stories.
     pub(super) waiting: u64,
     /// Maximum number of agents on the project; `None` for several projects, or if the rules set no
     /// limit.
@@ -194,11 +195,12 @@ impl BoardCounts {
         self.by_state.iter().filter(|(state, _)| state.phase() == phase).map(|(_, n)| n).sum()
     }
 
+    fn open(&self) -> u64 {
+        self.by_state.iter().filter(|(at, _)| !at.is_terminal()).map(|(_, n)| n).sum()
+    }
+
     pub(super) fn summary(&self) -> String {
-        let live: u64 =
-            self.by_state.iter().filter(|(at, _)| !at.is_terminal()).map(|(_, n)| n).sum();
-        let wait = if self.waiting == 1 { "needs" } else { "need" };
-        format!("{live} open · {} {wait} a decision", self.waiting)
+        format!("{} open · {} waiting", self.open(), pluralize(self.waiting, "decision"))
     }
 
     /// Builds the column of a phase, without cards.
@@ -233,7 +235,7 @@ pub(super) async fn agent_limit(app: &App, query: &BoardQuery) -> Result<Option<
 
 /// Renders the board.
 pub(super) async fn page(
-    State(state): State<WebState>,
+    state: WebState,
     session: Session,
     Query(query): Query<BoardQuery>,
 ) -> PageResult {
@@ -322,7 +324,12 @@ impl Lanes {
         let lanes = LANES.iter().map(|phases| Lane { columns: lane(phases) });
         Ok(Self {
             layout: layout.clone(),
-            summary: counts.summary(),
+            // Decisions are counted without the filters.
+            summary: if query.is_unfiltered() {
+                counts.summary()
+            } else {
+                format!("{} open", counts.open())
+            },
             damaged,
             is_empty: counts.by_state.is_empty(),
             is_filtered: !query.is_unfiltered(),

@@ -1,7 +1,7 @@
 //! Chat page.
 
 use askama::Template;
-use axum::extract::{Query, State};
+use axum::extract::Query;
 use serde::Deserialize;
 use tamma_core::ids::{Digest, TaskId};
 use uuid::Uuid;
@@ -75,7 +75,7 @@ pub(super) struct ChatQuery {
 }
 
 pub(super) async fn page(
-    State(state): State<WebState>,
+    state: WebState,
     session: Session,
     Query(query): Query<ChatQuery>,
 ) -> PageResult {
@@ -94,8 +94,7 @@ pub(super) async fn page(
         Err(_) => Ok(Vec::new()),
     };
     let stored = stored.map_err(|error| PageError::new(Layout::for_session(&session), error))?;
-    let model = state.app.chat_model().await;
-    let model = model.map_err(|error| PageError::new(Layout::for_session(&session), error))?;
+    let model = state.app.chat_model();
     let last = stored.len();
     let messages = stored.iter().enumerate().map(|(at, it)| message_view(at, it, at + 1 == last));
     render(&ChatPage {
@@ -173,7 +172,7 @@ fn message_view(number: usize, it: &ChatMessage, is_last: bool) -> MessageView {
 
 /// Handles a chat message.
 pub(super) async fn send_message(
-    State(state): State<WebState>,
+    state: WebState,
     session: Session,
     fields: FormFields,
 ) -> PageResult {
@@ -183,7 +182,7 @@ pub(super) async fn send_message(
 
 /// Handles the answer to a proposed action.
 pub(super) async fn answer_proposal(
-    State(state): State<WebState>,
+    state: WebState,
     session: Session,
     fields: FormFields,
 ) -> PageResult {

@@ -6,7 +6,7 @@ use axum::http::StatusCode;
 
 use super::layout::Layout;
 use super::session::Session;
-use super::{PageError, WebState};
+use super::{PageError, WebServices};
 use crate::problem::Problem;
 
 /// Fields of a form, in order. Forms from other sites are refused.
@@ -52,10 +52,10 @@ impl FormFields {
     }
 }
 
-impl FromRequest<WebState> for FormFields {
+impl FromRequest<WebServices> for FormFields {
     type Rejection = PageError;
 
-    async fn from_request(request: Request, state: &WebState) -> Result<Self, PageError> {
+    async fn from_request(request: Request, state: &WebServices) -> Result<Self, PageError> {
         let session = request.extensions().get::<Session>().cloned();
         let Some(session) = session else {
             return Err(PageError::new(Layout::anonymous(), csrf_problem()));

@@ -1,7 +1,6 @@
 //! Inbox: decisions that wait on a person, oldest first.
 
 use askama::Template;
-use axum::extract::State;
 use tamma_core::format::{format_duration, format_usd, pluralize};
 use tamma_core::ids::{ProjectId, TaskId};
 use tamma_core::level::RiskLevel;
@@ -69,7 +68,8 @@ struct TroubledTask {
 
 struct InboxItem {
     id: Uuid,
-    short_id: String,
+    /// `None` for stories, which have an ID of their own.
+    short_id: Option<String>,
     href: String,
     title: String,
     cause: String,
@@ -93,7 +93,7 @@ struct QuickApproval {
     idempotency_key: String,
 }
 
-pub(super) async fn page(State(state): State<WebState>, session: Session) -> PageResult {
+pub(super) async fn page(state: WebState, session: Session) -> PageResult {
     let layout = Layout::for_page(&state, &session, "inbox").await?;
     let mut permissions = PagePermissions::for_session(&state.app, &session);
     let read = async {
@@ -199,7 +199,7 @@ fn story_href(view: &dto::PipelineView) -> String {
 /// Returns the reason why a pipeline needs a person.
 fn story_cause(view: &dto::PipelineView) -> String {
     let phase = view.phases.iter().find(|it| Some(it.number) == view.phase);
-    let phase = phase.map_or_else(String::new, |it| format!("{}. {}", it.number, it.title));
+    let phase = phase.map_or_else(String::new, |it| format!("{} ({})", it.number, it.title));
     match view.state.as_str() {
         "at_gate" => format!("Phase {phase} needs approval"),
         "at_split" => format!("Tasks of phase {phase} need approval"),
@@ -212,7 +212,7 @@ fn story_item(view: &dto::PipelineView) -> InboxItem {
     let report = &view.report;
     InboxItem {
         id: view.id,
-        short_id: view.short.clone(),
+        short_id: None,
         href: story_href(view),
         title: view.story_id.clone(),
         cause: story_cause(view),
@@ -222,7 +222,7 @@ fn story_item(view: &dto::PipelineView) -> InboxItem {
         project: view.project.clone(),
         risk: None,
         cost: report.total_usd.map_or_else(String::new, format_usd),
-        plan: Some(format!("{} · pipeline {}", view.feature_dir, view.pipeline)),
+        plan: Some(format!("{} · {} pipeline", view.feature_dir, view.pipeline)),
         agent_question: report.reason.clone().filter(|_| view.over),
         quick_approval: None,
     }
@@ -251,7 +251,7 @@ fn inbox_item(detail: &dto::TaskDetail, project: String) -> InboxItem {
     let tone = if severity == AlertSeverity::Critical { "bad" } else { "wait" };
     InboxItem {
         id: card.id,
-        short_id: card.short.clone(),
+        short_id: Some(card.short.clone()),
         href: format!("/tasks/{}", card.id),
         title: card.title.clone(),
         cause: labels::decision_title(card),

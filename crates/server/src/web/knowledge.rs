@@ -3,13 +3,13 @@
 mod form;
 
 use askama::Template;
-use axum::extract::{Path, Query, State};
+use axum::extract::{Path, Query};
 use serde::Deserialize;
 use strum::IntoEnumIterator as _;
 use tamma_core::format::{capitalize, format_usd, humanize, pluralize};
 use tamma_core::ids::Reference;
 use tamma_core::knowledge::{EntryKind, EntryScope, EntrySeverity, EntryStatus};
-use tamma_core::rules::Permission;
+use tamma_core::learning::{LessonEvidence, LessonTrigger};
 use tamma_store::{KnowledgeAction, KnowledgeFilter, RegisteredProject};
 use uuid::Uuid;
 
@@ -21,7 +21,7 @@ use super::session::{Session, redirect_with_notice};
 use super::{PageError, PageResult, WebState, labels, render};
 use crate::app::Error;
 use crate::clock;
-use crate::dto::{KnowledgeDecision, KnowledgeEntryDetail, KnowledgeTaskStats};
+use crate::dto::{KnowledgeDecision, KnowledgeEntryDetail, KnowledgeTaskStats, short_id};
 
 pub(super) use form::{add, edit_form, new_form, update};
 
@@ -90,7 +90,6 @@ impl EntryView {
             EntryScope::Project(id) => format!("Applies to {}", name(id).unwrap_or("a project")),
         };
         let is_pending = entry.status == EntryStatus::Pending;
-        let matched = detail.effect.as_ref().map_or(0, |effect| effect.matched);
         Self {
             id: entry.id.0,
             short_id: detail.short.clone(),
@@ -114,7 +113,10 @@ impl EntryView {
                     count => format!("Evidence: {}.", pluralize(count, "reference")),
                 }
             } else {
-                format!("Matched {}.", pluralize(matched, "task"))
+                // Lists have no effects.
+                let matched = detail.effect.as_ref().map(|effect| effect.matched);
+                let tasks = matched.map(|count| format!("Matched {}.", pluralize(count, "task")));
+                tasks.unwrap_or_default()
             },
             effect: match &detail.effect {
                 Some(effect) => effect.verdict_text.clone(),
@@ -122,10 +124,13 @@ impl EntryView {
                 None => String::new(),
             },
             content_warnings: detail.warnings.clone(),
-            retirement_suggestion: detail.retirement_suggestions.join("; "),
+            retirement_suggestion: detail.retirement_suggestions.join("; ").replace('`', ""),
             is_pending,
             can_approve: can_decide && detail.warnings.is_empty(),
             consequence: match (entry.kind, entry.severity) {
+                _ if !can_decide && entry.scope == EntryScope::Organisation => {
+                    "Needs an operator's decision."
+                }
                 _ if !can_decide => "Needs an approver's decision.",
                 _ if !detail.warnings.is_empty() => "Open the entry to approve it.",
                 (EntryKind::Prohibition, EntrySeverity::Critical) => {
@@ -150,13 +155,13 @@ pub(super) struct KnowledgePageQuery {
 }
 
 pub(super) async fn list(
-    State(state): State<WebState>,
+    state: WebState,
     session: Session,
     Query(query): Query<KnowledgePageQuery>,
 ) -> PageResult {
     let layout = Layout::for_page(&state, &session, "knowledge").await?;
-    let mut permissions = PagePermissions::for_session(&state.app, &session);
-    let page = load_page(&state, layout, query, &mut permissions).await;
+    let permissions = PagePermissions::for_session(&state.app, &session);
+    let page = load_page(&state, layout, query, &permissions).await;
     render(&page.map_err(|error| PageError::new(Layout::for_session(&session), error))?)
 }
 
@@ -164,7 +169,7 @@ async fn load_page(
     state: &WebState,
     layout: Layout,
     query: KnowledgePageQuery,
-    permissions: &mut PagePermissions,
+    permissions: &PagePermissions,
 ) -> Result<KnowledgePage, Error> {
     let app = &state.app;
     let projects = app.store.projects().await?;
@@ -178,13 +183,17 @@ async fn load_page(
     let all = app.list_knowledge(&filter, search).await?.entries;
     let of = |status: EntryStatus| all.iter().filter(|it| it.entry.status == status).count() as u64;
     let (pending, approved) = (of(EntryStatus::Pending), of(EntryStatus::Approved));
-    let suggested = all.iter().filter(|it| !it.retirement_suggestions.is_empty()).count() as u64;
     let default_status = if pending > 0 { "pending" } else { "approved" };
     let status =
         if query.status.is_empty() { default_status.to_owned() } else { query.status.clone() };
+    // Suggestions need the repository and the history of tasks, so other tabs do without them.
+    let mut suggested = match status.as_str() {
+        "offers" => app.retirement_suggestions(&filter).await?.entries,
+        _ => Vec::new(),
+    };
+    suggested.retain(|one| all.iter().any(|it| it.entry.id == one.entry.id));
     let in_tab = |it: &&KnowledgeEntryDetail| match status.as_str() {
-        "all" => true,
-        "offers" => !it.retirement_suggestions.is_empty(),
+        "all" | "offers" => true,
         status => serialized_name(&it.entry.status) == status,
     };
     let tab = |name: &'static str, key: &str, count: u64| Tab {
@@ -197,7 +206,7 @@ async fn load_page(
     let tabs = vec![
         tab("Pending", "pending", pending),
         tab("Approved", "approved", approved),
-        tab("Suggested for retirement", "offers", suggested),
+        tab("Suggested for retirement", "offers", suggested.len() as u64),
         tab("Rejected", "rejected", of(EntryStatus::Rejected)),
         tab("Retired", "retired", of(EntryStatus::Retired)),
         tab("All", "all", all.len() as u64),
@@ -207,19 +216,27 @@ async fn load_page(
         .map(|kind| SelectOption::new(serialized_name(&kind), kind.to_string(), &query.kind));
     let names = projects.iter().map(|it| SelectOption::new(&it.name, &it.name, &query.project));
     let active = !(query.text.is_empty() && query.kind.is_empty() && query.project.is_empty());
-    let ids: Vec<_> = projects.iter().map(|project| project.id.0).collect();
-    let can_decide = permissions.allows_in_any(&ids, Permission::Decide).await;
-    let entries = all.iter().filter(in_tab).take(MAX_ENTRIES);
+    let listed = if status == "offers" { &suggested } else { &all };
+    let entries = listed.iter().filter(in_tab).take(MAX_ENTRIES);
     Ok(KnowledgePage {
         layout,
         summary: format!("{} approved, {pending} to review", pluralize(approved, "entry")),
         tabs,
-        entries: entries.map(|it| EntryView::new(it, &projects, can_decide)).collect(),
+        entries: entries
+            .map(|it| EntryView::new(it, &projects, permissions.can_decide_on(it.entry.scope)))
+            .collect(),
         empty_state: if active {
             EmptyState {
                 title: "No matching entries",
                 text: "Try another search or fewer filters.",
             }
+        } else if status == "offers" {
+            EmptyState {
+                title: "Nothing to retire",
+                text: "Entries that no longer help, match or have evidence appear here.",
+            }
+        } else if !all.is_empty() {
+            EmptyState { title: "No entries in this tab", text: "Choose another tab." }
         } else {
             EmptyState {
                 title: "No entries yet",
@@ -234,7 +251,7 @@ async fn load_page(
             selects: vec![
                 SelectField {
                     name: "kind",
-                    label: "Type",
+                    label: "Kind",
                     options: std::iter::once(any_option("Any", &query.kind)).chain(kinds).collect(),
                 },
                 SelectField {
@@ -330,7 +347,7 @@ struct EntryChangeRow {
 }
 
 pub(super) async fn entry_page(
-    State(state): State<WebState>,
+    state: WebState,
     session: Session,
     Path(id): Path<String>,
 ) -> PageResult {
@@ -343,12 +360,8 @@ pub(super) async fn entry_page(
     };
     let (detail, projects, matches) =
         read.await.map_err(|error| PageError::new(Layout::for_session(&session), error))?;
-    let mut permissions = PagePermissions::for_session(&state.app, &session);
-    let ids: Vec<_> = match detail.entry.scope {
-        EntryScope::Organisation => projects.iter().map(|project| project.id.0).collect(),
-        EntryScope::Project(project) => vec![project.0],
-    };
-    let can_decide = permissions.allows_in_any(&ids, Permission::Decide).await;
+    let can_decide =
+        PagePermissions::for_session(&state.app, &session).can_decide_on(detail.entry.scope);
     let entry = EntryView::new(&detail, &projects, can_decide);
     render(&EntryPage {
         layout,
@@ -430,6 +443,9 @@ fn decision_forms(detail: &KnowledgeEntryDetail) -> DecisionForms {
 /// Builds the view of a piece of evidence, with a link if it names a task or a URL.
 fn evidence_link(reference: &Reference) -> EvidenceLink {
     let text = reference.to_string();
+    if let Ok(evidence) = text.parse() {
+        return task_evidence_link(evidence);
+    }
     // `task/<id>/event/<number>`, `task/<id>/commit/<hash>`, or free text.
     let mut parts = text.split(['/', ':', ' ', '#']).map(str::to_owned);
     let task = parts.find_map(|part| part.parse::<Uuid>().ok());
@@ -445,6 +461,25 @@ fn evidence_link(reference: &Reference) -> EvidenceLink {
     EvidenceLink { href, text, note: String::new() }
 }
 
+/// Builds the view of evidence from a task.
+fn task_evidence_link(evidence: LessonEvidence) -> EvidenceLink {
+    let (task, part, what) = match evidence {
+        LessonEvidence::Event(task, number) => {
+            (task, format!("events#e{number}"), format!("Event {number}"))
+        }
+        LessonEvidence::Plan(task, version) => (task, "plan".to_owned(), format!("Plan {version}")),
+        LessonEvidence::Check(task, _) => (task, "review".to_owned(), "Review".to_owned()),
+        LessonEvidence::Commit(task, commit) => {
+            (task, "change".to_owned(), format!("Commit {}", labels::short_hash(&commit)))
+        }
+    };
+    EvidenceLink {
+        href: format!("/tasks/{}/{part}", task.0),
+        text: format!("{what} of task {}", short_id(task.0)),
+        note: String::new(),
+    }
+}
+
 fn effect_view(detail: &KnowledgeEntryDetail) -> EffectView {
     let Some(effect) = &detail.effect else {
         let summary = "Measured once the entry is approved.".to_owned();
@@ -452,13 +487,18 @@ fn effect_view(detail: &KnowledgeEntryDetail) -> EffectView {
     };
     let row = |name, stats: &KnowledgeTaskStats| {
         let tasks = stats.tasks.max(1);
+        let no_data = || "no data".to_owned();
+        let mean = |text: String| if stats.tasks == 0 { no_data() } else { text };
         EffectRow {
             name,
             tasks: stats.tasks,
-            first_pass: format!("{} of {}", stats.first_pass, stats.tasks),
+            first_pass: mean(format!("{} of {}", stats.first_pass, stats.tasks)),
             percent: stats.first_pass * 100 / tasks,
-            iterations: format!("{:.1} per task", mean_iterations(stats)),
-            cost: stats.cost_usd.checked_div(tasks.into()).map(format_usd).unwrap_or_default(),
+            iterations: mean(format!("{:.1} per task", mean_iterations(stats))),
+            cost: stats
+                .cost_usd
+                .checked_div(tasks.into())
+                .map_or_else(no_data, |usd| mean(format!("{} per task", format_usd(usd)))),
         }
     };
     EffectView {
@@ -481,7 +521,12 @@ fn entry_facts(detail: &KnowledgeEntryDetail, scope: &str) -> Vec<EntryFact> {
     let mut facts = Vec::new();
     if let Some(origin) = &entry.origin {
         facts.push(fact("Title", origin.title.clone()));
-        facts.push(fact("Occasion", origin.occasion.to_string()));
+        let occasion = match origin.occasion {
+            LessonTrigger::Success => "a success",
+            LessonTrigger::Failure => "a failure",
+            LessonTrigger::Improvement => "a success after failures",
+        };
+        facts.push(fact("Learned from", occasion.to_owned()));
     }
     facts.extend([
         fact("Scope", scope.trim_end_matches(", in").to_owned()),
@@ -520,7 +565,7 @@ fn entry_change_row(change: &crate::dto::KnowledgeChange) -> EntryChangeRow {
 
 /// Decides about an entry.
 pub(super) async fn decide(
-    State(state): State<WebState>,
+    state: WebState,
     session: Session,
     Path(id): Path<String>,
     fields: FormFields,

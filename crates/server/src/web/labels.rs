@@ -128,7 +128,7 @@ pub(super) fn task_tone(card: &TaskCard) -> &'static str {
         _ if card.paused => "hold",
         State::Completed => "good",
         State::Failed => "bad",
-        State::Cancelled => "hold",
+        State::Cancelled => "off",
         State::Adjusting | State::CtoIntervention => "warn",
         State::Pending | State::Validated => "idle",
         _ => "work",

@@ -23,7 +23,7 @@ pub(super) struct Layout {
     pub(super) role: &'static str,
     pub(super) theme: &'static str,
     pub(super) version: &'static str,
-    /// Number of tasks that need a decision.
+    /// Number of tasks and stories that need a decision.
     pub(super) waiting: u64,
 }
 

@@ -10,7 +10,7 @@ use std::convert::Infallible;
 use std::time::Duration;
 
 use askama::Template;
-use axum::extract::{Path, Query, State};
+use axum::extract::{Path, Query};
 use axum::http::HeaderMap;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse as _, Response};
@@ -164,7 +164,7 @@ fn question_key(data: &TaskData) -> String {
 
 /// Streams changes of a task page.
 pub(super) async fn task_stream(
-    State(state): State<WebState>,
+    state: WebState,
     session: Session,
     Path(id): Path<Uuid>,
     Query(query): Query<TaskLiveQuery>,

@@ -3,11 +3,11 @@
 mod chart;
 
 use askama::Template;
-use axum::extract::{Query, State};
+use axum::extract::Query;
 use chrono::{Days, TimeDelta};
 use serde::Deserialize;
 use tamma_core::cost::Usd;
-use tamma_core::format::{format_usd, humanize, pluralize};
+use tamma_core::format::{capitalize, format_usd, humanize, pluralize};
 use tamma_core::metrics::Metrics;
 use tamma_core::task_loop::Timestamp;
 use tamma_store::SpendItem;
@@ -67,7 +67,7 @@ pub(super) struct MetricsPageQuery {
 }
 
 pub(super) async fn page(
-    State(state): State<WebState>,
+    state: WebState,
     session: Session,
     Query(query): Query<MetricsPageQuery>,
 ) -> PageResult {
@@ -123,7 +123,7 @@ async fn load_metrics(
         .with_note(note);
     let most = by_state.values().copied().max().unwrap_or(1).max(1);
     let states = by_state.iter().map(|(state, count)| BarRow {
-        name: state_label(*state).to_owned(),
+        name: capitalize(state_label(*state)),
         href: Some(format!("/?phase={}", super::board::serialized_name(&state.phase()))),
         percent: u8::try_from(count * 100 / most).unwrap_or(100),
         value: count.to_string(),
@@ -194,7 +194,7 @@ fn spend_rows(spent: &[SpendItem], total: Usd) -> Vec<BarRow> {
         .map(|it| BarRow {
             name: match it.task {
                 Some(_) => it.what.clone(),
-                None => humanize(&it.what),
+                None => capitalize(&humanize(&it.what)),
             },
             href: it.task.map(|task| format!("/tasks/{task}")),
             percent: it.usd.percent_of(total),
@@ -298,7 +298,7 @@ fn target_charts(overall: &Metrics, parts: &[(Timestamp, Metrics)]) -> Vec<Chart
                 .collect();
             let now = (definition.value)(overall);
             let chart = Chart::bars(ChartSize::Small, definition.id, definition.name, points)
-                .with_value(now.map_or_else(|| "no data".to_owned(), definition.format));
+                .with_value(now.map_or_else(|| "No data yet".to_owned(), definition.format));
             match definition.target {
                 Some((over, target)) => {
                     let word = if over { "over" } else { "under" };

@@ -1,16 +1,14 @@
 //! Form for a new task.
 
 use askama::Template;
-use axum::extract::State;
 use strum::IntoEnumIterator as _;
+use tamma_core::access::Permission;
 use tamma_core::format::humanize;
-use tamma_core::rules::Permission;
 use tamma_core::task::{Priority, TaskType};
 
 use super::board::serialized_name;
 use super::form_fields::FormFields;
 use super::layout::{Layout, Notice, SelectOption};
-use super::permissions::PagePermissions;
 use super::session::{Session, redirect_with_notice};
 use super::{PageError, PageResult, WebState, render};
 use crate::app::{App, Error};
@@ -45,7 +43,7 @@ struct NewTaskForm {
     plan: String,
 }
 
-pub(super) async fn page(State(state): State<WebState>, session: Session) -> PageResult {
+pub(super) async fn page(state: WebState, session: Session) -> PageResult {
     render_form(&state, &session, None, Vec::new()).await
 }
 
@@ -63,9 +61,7 @@ async fn render_form(
         value if value.is_empty() => default.to_owned(),
         value => value,
     };
-    let mut permissions = PagePermissions::for_session(&state.app, session);
-    let ids: Vec<_> = projects.iter().map(|project| project.id.0).collect();
-    let can_add = permissions.allows_in_any(&ids, Permission::Work).await;
+    let can_add = session.rights.allows_anywhere(Permission::Work);
     let agents = match projects.first() {
         Some(project) => {
             agent_options(&state.app, &project.repository, &text("suggested_agent")).await
@@ -120,11 +116,7 @@ async fn agent_options(app: &App, repository: &str, chosen: &str) -> Vec<SelectO
 }
 
 /// Adds a task.
-pub(super) async fn add(
-    State(state): State<WebState>,
-    session: Session,
-    fields: FormFields,
-) -> PageResult {
+pub(super) async fn add(state: WebState, session: Session, fields: FormFields) -> PageResult {
     let added = async {
         let new = parse_task(&state.app, &fields).await?;
         state.app.add_task(session.acting_person()?, new).await

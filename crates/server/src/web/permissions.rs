@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use tamma_core::ids::{Name, ProjectId};
-use tamma_core::rules::{PeopleRules, Permission, PersonRole};
+use tamma_core::access::{AccessRights, AccessRole, Permission};
+use tamma_core::ids::ProjectId;
+use tamma_core::knowledge::EntryScope;
+use tamma_store::ProjectRoles;
 use uuid::Uuid;
 
 use super::session::Session;
@@ -29,65 +31,47 @@ impl fmt::Display for WaitingOn {
     }
 }
 
-/// Permissions of one person, by project. Each project's configuration is read once.
+/// Permissions of one person. The roles of others are read once for each project.
 #[derive(Clone)]
 pub(super) struct PagePermissions {
     app: App,
-    person: Option<Name>,
-    /// Roles by project; `None` if the configuration has errors.
-    people_by_project: BTreeMap<Uuid, Option<PeopleRules>>,
+    rights: AccessRights,
+    /// Roles by project; `None` if they cannot be read.
+    roles_by_project: BTreeMap<Uuid, Option<ProjectRoles>>,
 }
 
 impl PagePermissions {
     pub(super) fn for_session(app: &App, session: &Session) -> Self {
-        Self {
-            app: app.clone(),
-            person: session.person.clone(),
-            people_by_project: BTreeMap::new(),
-        }
+        let rights = session.rights.clone();
+        Self { app: app.clone(), rights, roles_by_project: BTreeMap::new() }
     }
 
-    async fn load_people(&mut self, project: Uuid) -> Option<&PeopleRules> {
-        if !self.people_by_project.contains_key(&project) {
-            let people = self.app.project_people(ProjectId(project)).await.ok();
-            self.people_by_project.insert(project, people);
+    async fn load_roles(&mut self, project: Uuid) -> Option<&ProjectRoles> {
+        if !self.roles_by_project.contains_key(&project) {
+            let roles = self.app.store.project_roles(ProjectId(project)).await.ok();
+            self.roles_by_project.insert(project, roles);
         }
-        self.people_by_project.get(&project).and_then(Option::as_ref)
+        self.roles_by_project.get(&project).and_then(Option::as_ref)
     }
 
-    /// Returns whether the person has a permission in a project. If the roles cannot be read, the
-    /// action is offered, and its error explains the problem.
-    pub(super) async fn allows(&mut self, project: Uuid, permission: Permission) -> bool {
-        let person = self.person.clone();
-        match (self.load_people(project).await, person) {
-            (Some(people), Some(person)) => people.has_permission(&person, permission),
-            (None, _) => true,
-            (_, None) => false,
-        }
+    /// Returns whether the person has a permission in a project.
+    pub(super) fn allows(&self, project: Uuid, permission: Permission) -> bool {
+        self.rights.allows(permission, ProjectId(project))
     }
 
-    /// Returns whether the person has a permission in at least one project. Without projects, every
-    /// action is allowed.
-    pub(super) async fn allows_in_any(
-        &mut self,
-        projects: &[Uuid],
-        permission: Permission,
-    ) -> bool {
-        for project in projects {
-            if self.allows(*project, permission).await {
-                return true;
-            }
+    /// Returns whether the person can decide on a knowledge entry of a scope.
+    pub(super) fn can_decide_on(&self, scope: EntryScope) -> bool {
+        match scope {
+            EntryScope::Project(project) => self.rights.allows(Permission::Decide, project),
+            EntryScope::Organisation => self.rights.allows_anywhere(Permission::Operate),
         }
-        projects.is_empty()
     }
 
     /// Returns the people that a task waits on; `None` if it waits on nobody.
     pub(super) async fn waiting_on(&mut self, card: &dto::TaskCard) -> Option<WaitingOn> {
-        let person = self.person.clone();
         // The first answer is the one requested; the others are always available.
         let answer = card.answers.first().filter(|_| card.waits_for_person)?;
-        let people = self.load_people(card.project).await;
-        Some(responsible_people(people, person.as_ref(), Permission::from(*answer)))
+        Some(self.responsible(card.project, Permission::from(*answer)).await)
     }
 
     /// Returns the people that a pipeline waits on; `None` if it waits on nobody.
@@ -99,27 +83,27 @@ impl PagePermissions {
             return None;
         }
         let needed = if view.question.is_some() { Permission::Decide } else { Permission::Work };
-        let person = self.person.clone();
-        let people = self.load_people(view.project_id).await;
-        Some(responsible_people(people, person.as_ref(), needed))
+        Some(self.responsible(view.project_id, needed).await)
+    }
+
+    async fn responsible(&mut self, project: Uuid, permission: Permission) -> WaitingOn {
+        if self.allows(project, permission) {
+            return WaitingOn::Viewer;
+        }
+        responsible_people(self.load_roles(project).await, permission)
     }
 }
 
-/// Names the people who can act: the viewer, people with the role, or the role itself.
-fn responsible_people(
-    people: Option<&PeopleRules>,
-    person: Option<&Name>,
-    permission: Permission,
-) -> WaitingOn {
-    let Some(people) = people else { return WaitingOn::Others("a person".to_owned()) };
-    if person.is_some_and(|person| people.has_permission(person, permission)) {
-        return WaitingOn::Viewer;
-    }
+/// Names the people who can act: those with the role, or the role itself.
+fn responsible_people(roles: Option<&ProjectRoles>, permission: Permission) -> WaitingOn {
+    let Some(roles) = roles else { return WaitingOn::Others("a person".to_owned()) };
     let required = permission.required_role();
-    let named = people.named.iter().filter(|(_, role)| **role >= required);
+    let named = roles.named.iter().filter(|(_, role)| AccessRole::from(**role) >= required);
     let names: Vec<&str> = named.map(|(name, _)| name.as_str()).collect();
     WaitingOn::Others(match names.as_slice() {
-        [] if required == PersonRole::Approver => "an approver".to_owned(),
+        [] if matches!(required, AccessRole::Approver | AccessRole::Operator) => {
+            format!("an {required}")
+        }
         [] => format!("a {required}"),
         names @ ([_] | [_, _] | [_, _, _]) => names.join(" or "),
         [one, two, rest @ ..] => format!("{one}, {two} or {} others", rest.len()),
@@ -128,33 +112,26 @@ fn responsible_people(
 
 #[cfg(test)]
 mod tests {
+    use tamma_core::access::PersonRole;
+
     use super::*;
 
     #[test]
     fn responsible_people_are_named_when_they_are_few() {
-        let name = |text: &str| text.parse::<Name>().expect("a name");
-        let approvers = |names: &[&str]| PeopleRules {
-            everybody: PersonRole::Member,
+        let approvers = |names: &[&str]| ProjectRoles {
+            everybody: Some(PersonRole::Member),
             named: names.iter().map(|name| ((*name).to_owned(), PersonRole::Approver)).collect(),
         };
-        let (ada, bob) = (name("Ada"), name("Bob"));
-        for (people, person, permission, expected) in [
-            (approvers(&["Ada"]), &ada, Permission::Decide, "Needs you"),
-            (approvers(&["Ada"]), &bob, Permission::Decide, "Waiting on Ada"),
-            (approvers(&["Ada", "Grace"]), &bob, Permission::Decide, "Waiting on Ada or Grace"),
-            (
-                approvers(&["A", "B", "C", "D"]),
-                &bob,
-                Permission::Decide,
-                "Waiting on A, B or 2 others",
-            ),
-            (approvers(&[]), &bob, Permission::Decide, "Waiting on an approver"),
-            (approvers(&[]), &bob, Permission::Work, "Needs you"),
+        for (roles, permission, expected) in [
+            (approvers(&["Ada"]), Permission::Decide, "Waiting on Ada"),
+            (approvers(&["Ada", "Grace"]), Permission::Decide, "Waiting on Ada or Grace"),
+            (approvers(&["A", "B", "C", "D"]), Permission::Decide, "Waiting on A, B or 2 others"),
+            (approvers(&[]), Permission::Decide, "Waiting on an approver"),
+            (approvers(&[]), Permission::Work, "Waiting on a member"),
         ] {
-            let waiting_on = responsible_people(Some(&people), Some(person), permission);
-            assert_eq!(waiting_on.to_string(), expected);
+            assert_eq!(responsible_people(Some(&roles), permission).to_string(), expected);
         }
-        let waiting_on = responsible_people(None, Some(&ada), Permission::Decide);
+        let waiting_on = responsible_people(None, Permission::Decide);
         assert_eq!(waiting_on.to_string(), "Waiting on a person");
     }
 }

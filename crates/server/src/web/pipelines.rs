@@ -1,8 +1,8 @@
 //! Pipelines: the list of stories, and the page of one story.
 
 use askama::Template;
-use axum::extract::{Path, State};
-use tamma_core::format::{capitalize, pluralize};
+use axum::extract::Path;
+use tamma_core::format::{capitalize, format_number, format_usd, pluralize};
 use tamma_core::ids::{PipelineId, ProjectId};
 use tamma_store::PipelineFilter;
 use uuid::Uuid;
@@ -56,6 +56,8 @@ pub(super) struct StoryView {
     /// Question of a gate: its title, and its lines.
     question: Option<(String, Vec<String>)>,
     started: Option<DisplayTime>,
+    /// `None` if the cost of a phase is unknown.
+    cost: Option<String>,
     phases: Vec<PhaseCell>,
     levels: Vec<Vec<TaskCell>>,
     /// A person decides about the tasks, and reads them first.
@@ -74,7 +76,8 @@ struct PhaseCell {
     /// Signal, or the reason if there is none.
     note: String,
     approved_by: Option<String>,
-    tokens: u64,
+    /// Empty before the phase runs.
+    tokens: String,
     output_href: Option<String>,
 }
 
@@ -97,7 +100,7 @@ struct ActionButton {
     action: PipelineAction,
     text: &'static str,
     consequence: &'static str,
-    primary: bool,
+    style: &'static str,
 }
 
 /// Output of a phase.
@@ -111,35 +114,33 @@ struct PhaseOutputPage {
     text: String,
 }
 
-pub(super) async fn list(State(state): State<WebState>, session: Session) -> PageResult {
+pub(super) async fn list(state: WebState, session: Session) -> PageResult {
     let layout = Layout::for_page(&state, &session, "pipelines").await?;
     let views = state.app.pipeline_list(&PipelineFilter::default(), MAX_STORIES).await;
     let views = views.map_err(|error| PageError::new(Layout::for_session(&session), error))?;
-    let open = views.iter().filter(|view| !view.over).count();
-    let summary = format!("{}, {open} running", stories(views.len()));
+    let waiting = views.iter().filter(|view| is_at_gate(view)).count();
+    let running = views.iter().filter(|view| !view.over && !is_at_gate(view)).count();
+    let total = pluralize(views.len(), "story");
+    let summary = format!("{total}, {running} running, {waiting} waiting for approval");
     render(&PipelinesPage { layout, summary, stories: views.iter().map(story_row).collect() })
 }
 
-/// Returns a number of stories in words.
-fn stories(count: usize) -> String {
-    if count == 1 { "1 story".to_owned() } else { format!("{count} stories") }
+/// Returns whether a run waits for a person's approval.
+fn is_at_gate(view: &PipelineView) -> bool {
+    matches!(view.state.as_str(), "at_gate" | "at_split")
 }
 
-pub(super) async fn page(
-    State(state): State<WebState>,
-    session: Session,
-    Path(id): Path<Uuid>,
-) -> PageResult {
+pub(super) async fn page(state: WebState, session: Session, Path(id): Path<Uuid>) -> PageResult {
     let layout = Layout::for_page(&state, &session, "pipelines").await?;
-    let mut permissions = PagePermissions::for_session(&state.app, &session);
-    let story = StoryView::load(&state.app, &layout, &mut permissions, PipelineId(id)).await;
+    let permissions = PagePermissions::for_session(&state.app, &session);
+    let story = StoryView::load(&state.app, &layout, &permissions, PipelineId(id)).await;
     let story = story.map_err(|error| PageError::new(Layout::for_session(&session), error))?;
     render(&PipelinePage { layout, live_href: format!("/live/pipelines/{id}"), story })
 }
 
 /// Shows the output of a phase.
 pub(super) async fn output(
-    State(state): State<WebState>,
+    state: WebState,
     session: Session,
     Path((id, phase)): Path<(Uuid, u8)>,
 ) -> PageResult {
@@ -155,14 +156,14 @@ pub(super) async fn output(
         layout,
         story_id: view.story_id,
         story_href: format!("/pipelines/{id}"),
-        title: format!("Phase {phase}. {}", title.unwrap_or_default()),
+        title: format!("Phase {phase}: {}", title.unwrap_or_default()),
         text: output.text,
     })
 }
 
 /// Performs an action, then shows the story again.
 pub(super) async fn submit_action(
-    State(state): State<WebState>,
+    state: WebState,
     session: Session,
     Path(id): Path<Uuid>,
     fields: FormFields,
@@ -193,23 +194,24 @@ impl StoryView {
     pub(super) async fn load(
         app: &App,
         layout: &Layout,
-        permissions: &mut PagePermissions,
+        permissions: &PagePermissions,
         id: PipelineId,
     ) -> Result<Self, Error> {
         let ProjectId(project) = app.store.pipeline(id).await?.project;
         let view = app.pipeline_view(id).await?;
         let mut buttons = Vec::new();
         for action in &view.actions {
-            if permissions.allows(project, action.permission()).await {
-                buttons.push(button(*action));
+            if permissions.allows(project, action.permission()) {
+                buttons.push(button(*action, &view));
             }
         }
         Ok(Self {
             layout: layout.clone(),
-            state: capitalize(&view.state_text),
+            state: state_label(&view),
             tone: state_tone(&view.state),
             question: view.question.as_deref().map(split_question),
             started: view.started_at.map(DisplayTime::ago),
+            cost: view.report.total_usd.map(format_usd),
             phases: phase_cells(&view),
             levels: task_levels(&view),
             shows_tasks: view.state == "at_split",
@@ -232,15 +234,16 @@ fn split_question(text: &str) -> (String, Vec<String>) {
 }
 
 fn story_row(view: &PipelineView) -> StoryRow {
-    let ended = view.phases.iter().filter(|it| it.completed_at.is_some()).count();
+    let is_done = |status: &str| matches!(status, "complete" | "skipped");
+    let done = view.phases.iter().filter(|it| is_done(&it.status)).count();
     StoryRow {
         href: format!("/pipelines/{}", view.id),
         story: view.story_id.clone(),
         feature: view.feature_dir.clone(),
         project: view.project.clone(),
-        state: capitalize(&view.state_text),
+        state: state_label(view),
         tone: state_tone(&view.state),
-        progress: format!("{ended} of {}", pluralize(view.phases.len(), "phase")),
+        progress: format!("{done} of {}", pluralize(view.phases.len(), "phase")),
         changed: DisplayTime::ago(view.updated_at),
     }
 }
@@ -253,7 +256,10 @@ fn phase_cells(view: &PipelineView) -> Vec<PhaseCell> {
         tone: status_tone(&phase.status),
         note: phase.signal.clone().or_else(|| phase.reason.clone()).unwrap_or_default(),
         approved_by: phase.approved_by.clone(),
-        tokens: phase.tokens,
+        tokens: match phase.tokens {
+            0 => String::new(),
+            tokens => format_number(tokens),
+        },
         output_href: phase
             .has_output
             .then(|| format!("/pipelines/{}/phases/{}", view.id, phase.number)),
@@ -295,19 +301,46 @@ fn task_levels(view: &PipelineView) -> Vec<Vec<TaskCell>> {
     levels
 }
 
-fn button(action: PipelineAction) -> ActionButton {
+fn button(action: PipelineAction, view: &PipelineView) -> ActionButton {
+    let phase = view.phases.iter().find(|it| Some(it.number) == view.phase);
+    let is_approval = phase.is_some_and(|it| it.runner == "approval");
     let (text, consequence) = match action {
-        PipelineAction::Continue => ("Continue", "The phase or its tasks start."),
-        PipelineAction::Skip => ("Skip phase", "The next phase starts."),
+        PipelineAction::Continue if view.state == "at_split" => ("Continue", "The tasks start."),
+        PipelineAction::Continue if is_approval => ("Continue", "The phase is complete."),
+        PipelineAction::Continue => ("Continue", "The phase starts."),
+        PipelineAction::Skip => ("Skip phase", "The run continues without this phase."),
         PipelineAction::Stop => ("Stop run", "The run ends here. You can resume it."),
         PipelineAction::Cancel => {
-            ("Cancel run", "The running phase stops. Open tasks of the story are cancelled.")
+            ("Cancel run", "The run ends, and open tasks of the story are cancelled.")
         }
-        PipelineAction::Resume => ("Resume run", "The run starts again at the phase that stopped."),
+        PipelineAction::Resume => (
+            "Resume run",
+            "The phase that stopped starts again, with your commits on the story's branch.",
+        ),
         PipelineAction::Dismiss => ("Dismiss", "The story leaves the inbox. Nothing else changes."),
     };
-    let primary = matches!(action, PipelineAction::Continue | PipelineAction::Resume);
-    ActionButton { action, text, consequence, primary }
+    let style = match action {
+        PipelineAction::Continue | PipelineAction::Resume => "primary",
+        PipelineAction::Cancel => "danger",
+        PipelineAction::Skip | PipelineAction::Stop | PipelineAction::Dismiss => "",
+    };
+    ActionButton { action, text, consequence, style }
+}
+
+/// Returns the state in words, with the title of its phase.
+fn state_label(view: &PipelineView) -> String {
+    let phase = view.phases.iter().find(|it| Some(it.number) == view.phase);
+    let title = phase.map(|it| it.title.as_str()).unwrap_or_default();
+    match view.state.as_str() {
+        "at_gate" => format!("Waiting for approval of {title}"),
+        "at_split" => "Waiting for approval of tasks".to_owned(),
+        "running" => format!("Running {title}"),
+        "running_tasks" if view.actions.is_empty() => "Cancelling tasks".to_owned(),
+        "running_tasks" => "Running tasks".to_owned(),
+        "failed" => format!("Failed at {title}"),
+        "blocked" => format!("Stopped at {title}"),
+        _ => capitalize(&view.state_text),
+    }
 }
 
 fn state_tone(state: &str) -> &'static str {

@@ -1,9 +1,11 @@
 //! Browser sessions and sign-in.
 //!
-//! A server without a token serves this machine only, and people act under the name that the server
-//! was started with. A server with a token asks for an access token once: a person's own, or the
-//! server's together with a name. The session lasts no longer than the token. Every browser gets a
-//! secret cookie that other sites cannot send, and every form carries its hash.
+//! The server asks for an access token once: a person's own, or the server's together with a name. A
+//! sign-in link, which `tamma up` and `tamma sign-in` print, replaces the token; it works once. The
+//! session lasts no longer than the token. Every browser gets a secret cookie that other sites cannot
+//! send, and every form carries its hash.
+
+use std::net::IpAddr;
 
 use askama::Template;
 use axum::extract::{Request, State};
@@ -11,15 +13,23 @@ use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Redirect, Response};
 use chrono::TimeDelta;
+use tamma_core::access::AccessRights;
+use tamma_core::actor::{AuthMethod, RequestInterface};
 use tamma_core::ids::{Digest, Name};
+use tamma_store::Store;
 
 use super::form_fields::FormFields;
 use super::layout::{Layout, Notice};
 use super::{PageError, PageResult, WebState, redirect, render};
-use crate::app::{App, AuthMethod, Error, Principal};
+use crate::app::{App, Error, Principal};
 use crate::auth::{Authenticator, Caller};
 use crate::clock;
+use crate::edge::client_address;
 use crate::problem::Problem;
+use crate::route_access::CallerRights;
+
+/// Time within which a sign-in link must be used.
+const LINK_DURATION: TimeDelta = TimeDelta::minutes(10);
 
 /// Duration of a session.
 const SESSION_DURATION: TimeDelta = TimeDelta::days(30);
@@ -37,8 +47,8 @@ const NOTICE_COOKIE: &str = "tamma-notice";
 pub(crate) struct SessionLayer {
     pub(crate) app: App,
     pub(crate) authenticator: Authenticator,
-    /// Name under which people of this machine act, if the server has no token.
-    pub(crate) default_person: Option<Name>,
+    /// Set if browsers reach the server by HTTPS.
+    pub(crate) secure_cookies: bool,
 }
 
 /// Session of a browser.
@@ -48,14 +58,14 @@ pub(super) struct Session {
     pub(super) person: Option<Name>,
     /// Method by which the person was authenticated.
     auth_method: AuthMethod,
+    /// Rights of the person; none before they sign in.
+    pub(super) rights: AccessRights,
     /// Secret in the browser's cookie.
     cookie_secret: String,
     pub(super) theme: &'static str,
     pub(super) shortcuts: &'static str,
     /// Notice to show on the next page.
     pub(super) notice: Option<Notice>,
-    /// Set if sign-in requires a token.
-    requires_token: bool,
 }
 
 impl Session {
@@ -68,7 +78,12 @@ impl Session {
     pub(super) fn acting_person(&self) -> Result<Principal, Error> {
         let nobody = || Error::invalid("You are not signed in.", "Sign in at /hello.");
         let name = self.person.clone().ok_or_else(nobody)?;
-        Ok(Principal { name, auth_method: self.auth_method })
+        Ok(Principal {
+            name,
+            auth_method: self.auth_method,
+            interface: RequestInterface::Web,
+            rights: self.rights.clone(),
+        })
     }
 }
 
@@ -79,19 +94,15 @@ pub(super) async fn require_session(
     next: Next,
 ) -> Response {
     let headers = request.headers();
-    if let Some(problem) = layer.authenticator.mode().page_refusal(headers) {
-        return PageError::new(Layout::anonymous(), problem).into_response();
-    }
     let cookie = read_cookie(headers, SESSION_COOKIE).filter(|secret| secret.len() == 64);
     let is_new = cookie.is_none();
     let secret = cookie.map_or_else(clock::new_secret, str::to_owned);
     let hash = Digest::of(secret.as_bytes());
-    let mode = layer.authenticator.mode();
-    let requires_token = mode.requires_token();
+    let operator_token = layer.authenticator.operator_token();
     let stored = if is_new {
         Ok(None)
     } else {
-        layer.app.store.session(hash, mode.token_hash(), clock::now()).await
+        layer.app.store.session(hash, operator_token, clock::now()).await
     };
     let stored = match stored {
         Ok(stored) => stored,
@@ -101,19 +112,32 @@ pub(super) async fn require_session(
     };
     let own_token = stored.as_ref().and_then(|stored| stored.own_token);
     let person = stored.map(|stored| stored.person);
-    let person = person.or_else(|| layer.default_person.clone().filter(|_| !requires_token));
+    let rights = match (&person, own_token) {
+        (None, _) => Ok(AccessRights::NONE),
+        (Some(_), None) => Ok(AccessRights::Operator),
+        (Some(name), Some(token)) => {
+            layer.authenticator.rights_of(&Caller::Person(name.clone(), token)).await
+        }
+    };
+    let rights = match rights {
+        Ok(rights) => rights,
+        Err(error) => return PageError::new(Layout::anonymous(), error).into_response(),
+    };
+    let caller = CallerRights {
+        person: person.clone().filter(|_| own_token.is_some()),
+        rights: rights.clone(),
+    };
     let session = Session {
         person,
-        auth_method: match (own_token, requires_token) {
-            (Some(_), _) => AuthMethod::OwnToken,
-            (None, true) => AuthMethod::ServerToken,
-            (None, false) => AuthMethod::Machine,
+        rights: rights.clone(),
+        auth_method: match own_token {
+            Some(_) => AuthMethod::OwnToken,
+            None => AuthMethod::ServerToken,
         },
         cookie_secret: secret.clone(),
         theme: known_or_default(read_cookie(headers, THEME_COOKIE), ["auto", "light", "dark"]),
         shortcuts: known_or_default(read_cookie(headers, SHORTCUTS_COOKIE), ["on", "off"]),
         notice: read_cookie(headers, NOTICE_COOKIE).and_then(Notice::from_cookie),
-        requires_token,
     };
     let had_notice = session.notice.is_some();
     // Other sites cannot send our cookie, but pages on another port of this machine can.
@@ -128,11 +152,13 @@ pub(super) async fn require_session(
         let path: String = form_urlencoded::byte_serialize(path.as_bytes()).collect();
         Redirect::to(&format!("/hello?to={path}")).into_response()
     } else {
+        let name = session.person.clone();
         request.extensions_mut().insert(session);
+        request.extensions_mut().insert(caller);
         request.extensions_mut().insert(layer.authenticator.clone());
         let response = next.run(request).await;
-        match own_token {
-            Some(token) => layer.authenticator.end_stream_on_revocation(token, response),
+        match name.zip(own_token) {
+            Some(token) => layer.authenticator.end_stream_on_revocation(token, rights, response),
             None => response,
         }
     };
@@ -142,7 +168,24 @@ pub(super) async fn require_session(
     if had_notice {
         set_cookie(&mut response, NOTICE_COOKIE, "", 0);
     }
+    if layer.secure_cookies {
+        make_cookies_secure(&mut response);
+    }
     response
+}
+
+/// Adds `Secure` to all cookies, so that browsers never send them without TLS.
+fn make_cookies_secure(response: &mut Response) {
+    let header::Entry::Occupied(mut cookies) = response.headers_mut().entry(header::SET_COOKIE)
+    else {
+        return;
+    };
+    for cookie in cookies.iter_mut() {
+        let secure = [cookie.as_bytes(), b"; Secure"].concat();
+        if let Ok(secure) = HeaderValue::from_bytes(&secure) {
+            *cookie = secure;
+        }
+    }
 }
 
 fn known_or_default<const N: usize>(
@@ -180,7 +223,8 @@ pub(super) fn redirect_with_notice(path: &str, notice: &Notice) -> PageResult {
 #[template(path = "sign_in.html")]
 struct SignInPage {
     layout: Layout,
-    requires_token: bool,
+    /// Code of a sign-in link; empty without one.
+    code: String,
     name: String,
     return_to: String,
     error: String,
@@ -190,11 +234,14 @@ struct SignInPage {
 pub(super) async fn sign_in_page(request: Request) -> PageResult {
     let Some(session) = request.extensions().get::<Session>() else { return redirect("/") };
     let query = request.uri().query().unwrap_or_default();
-    let to = form_urlencoded::parse(query.as_bytes()).find(|(name, _)| name == "to");
-    let to = to.map_or_else(|| "/".to_owned(), |(_, path)| local_path(&path));
+    let value = |wanted: &str| {
+        let mut pairs = form_urlencoded::parse(query.as_bytes());
+        pairs.find(|(name, _)| name == wanted).map(|(_, value)| value.into_owned())
+    };
+    let to = value("to").map_or_else(|| "/".to_owned(), |path| local_path(&path));
     render(&SignInPage {
         layout: Layout::for_session(session),
-        requires_token: session.requires_token,
+        code: value("code").unwrap_or_default(),
         name: String::new(),
         return_to: to,
         error: String::new(),
@@ -209,19 +256,21 @@ fn local_path(path: &str) -> String {
 
 /// Signs a person in.
 pub(super) async fn sign_in(
-    State(state): State<WebState>,
+    state: WebState,
     axum::Extension(session): axum::Extension<Session>,
     axum::Extension(authenticator): axum::Extension<Authenticator>,
+    address: ClientAddress,
     fields: FormFields,
 ) -> PageResult {
     let page_error = |error: Error| PageError::new(Layout::for_session(&session), error);
     let to = local_path(&fields.text("to"));
-    let (name, token) = match authenticate(&authenticator, &fields).await.map_err(page_error)? {
+    let authenticated = authenticate(&state.app, &authenticator, address, &fields).await;
+    let (name, token) = match authenticated.map_err(page_error)? {
         Ok(credentials) => credentials,
         Err(message) => {
             let page = SignInPage {
                 layout: Layout::for_session(&session),
-                requires_token: session.requires_token,
+                code: String::new(),
                 name: fields.text("name"),
                 return_to: to,
                 error: message.to_owned(),
@@ -239,37 +288,66 @@ pub(super) async fn sign_in(
     let (hash, until) = (Digest::of(secret.as_bytes()), clock::now() + SESSION_DURATION);
     let opened = store.open_session(hash, &name, token, until).await;
     opened.map_err(|error| page_error(error.into()))?;
-    let own = token.is_some() && token != authenticator.mode().token_hash();
+    let own = token != authenticator.operator_token();
     tracing::info!(person = %name, own_token = own, interface = "web", "signed in");
     let mut response = Redirect::to(&to).into_response();
     set_cookie(&mut response, SESSION_COOKIE, &secret, COOKIE_MAX_AGE);
     Ok(response)
 }
 
-/// Authenticates the submitted name and token; the inner error is shown on the page.
+/// Authenticates the submitted code, or name and token; the inner error is shown on the page.
 async fn authenticate(
+    app: &App,
     authenticator: &Authenticator,
+    ClientAddress(address): ClientAddress,
     fields: &FormFields,
-) -> Result<Result<(Name, Option<Digest>), &'static str>, Error> {
-    let token = fields.non_empty("token");
-    let caller = match &token {
-        Some(token) => authenticator.caller_for_token(token.as_bytes()).await?,
-        None if authenticator.mode().requires_token() => None,
-        None => Some(Caller::Operator(AuthMethod::Machine)),
+) -> Result<Result<(Name, Digest), &'static str>, Error> {
+    if let Some(code) = fields.non_empty("code") {
+        let hash = sign_in_hash(&code);
+        let own = authenticator.operator_token();
+        let link = app.store.session(hash, own, clock::now()).await?;
+        // The link works once, also if two browsers use it at the same time.
+        let is_first = app.store.close_session(hash).await?;
+        let link = link.filter(|_| is_first);
+        let credentials = link.map(|link| (link.person, link.own_token.unwrap_or(own)));
+        return Ok(credentials.ok_or(
+            "This link has expired or has already been used. Run `tamma sign-in` for a new one.",
+        ));
+    }
+    let caller = match fields.non_empty("token") {
+        Some(token) => authenticator.caller_for_token(token.as_bytes(), address).await?,
+        None => None,
     };
     Ok(match caller {
         None => Err("Invalid or revoked token."),
-        Some(Caller::Person(name, hash)) => Ok((name, Some(hash))),
+        Some(Caller::Person(name, hash)) => Ok((name, hash)),
         Some(Caller::Operator(_)) => match fields.text("name").parse() {
-            Ok(name) => Ok((name, authenticator.mode().token_hash())),
+            Ok(name) => Ok((name, authenticator.operator_token())),
             Err(_) => Err("A name must have 1 to 100 characters."),
         },
     })
 }
 
+/// Returns the key under which a sign-in link is stored. No cookie has the same one.
+fn sign_in_hash(code: &str) -> Digest {
+    Digest::of(format!("sign-in link {code}").as_bytes())
+}
+
+/// Stores a sign-in link for the owner of a token, and returns its path.
+pub(crate) async fn create_sign_in_link(
+    store: &Store,
+    person: &Name,
+    token: Digest,
+) -> Result<String, tamma_store::Error> {
+    let code = clock::new_secret();
+    let until = clock::now() + LINK_DURATION;
+    store.open_session(sign_in_hash(&code), person, token, until).await?;
+    Ok(format!("/hello?code={code}"))
+}
+
 /// Signs the person out.
 pub(super) async fn sign_out(
-    State(state): State<WebState>,
+    state: WebState,
     axum::Extension(session): axum::Extension<Session>,
     _fields: FormFields,
 ) -> PageResult {
@@ -317,5 +395,47 @@ impl<S: Sync> axum::extract::FromRequestParts<S> for Session {
             let problem = Problem::new(StatusCode::UNAUTHORIZED, "browser", title, "");
             PageError::new(Layout::anonymous(), problem)
         })
+    }
+}
+
+/// Address of the client.
+pub(super) struct ClientAddress(Option<IpAddr>);
+
+impl<S: Sync> axum::extract::FromRequestParts<S> for ClientAddress {
+    type Rejection = std::convert::Infallible;
+
+    async fn from_request_parts(
+        parts: &mut axum::http::request::Parts,
+        _: &S,
+    ) -> Result<Self, Self::Rejection> {
+        Ok(Self(client_address(&parts.extensions)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cookies_are_secure_if_the_public_address_is_https() {
+        let mut response = StatusCode::OK.into_response();
+        make_cookies_secure(&mut response);
+        assert!(response.headers().get(header::SET_COOKIE).is_none());
+        set_cookie(&mut response, SESSION_COOKIE, "a", 1);
+        set_cookie(&mut response, NOTICE_COOKIE, "", 0);
+        make_cookies_secure(&mut response);
+        let cookies: Vec<_> = response
+            .headers()
+            .get_all(header::SET_COOKIE)
+            .iter()
+            .filter_map(|it| it.to_str().ok())
+            .collect();
+        assert_eq!(
+            cookies,
+            [
+                "tamma=a; Path=/; Max-Age=1; HttpOnly; SameSite=Strict; Secure",
+                "tamma-notice=; Path=/; Max-Age=0; HttpOnly; SameSite=Strict; Secure",
+            ]
+        );
     }
 }

@@ -11,13 +11,14 @@ pub(super) mod review;
 mod timeline;
 
 use askama::Template;
-use axum::extract::{Path, State};
+use axum::extract::Path;
+use tamma_core::access::Permission;
 use tamma_core::budget;
 use tamma_core::cost::Tokens;
 use tamma_core::format::{capitalize, format_number, format_usd};
 use tamma_core::ids::TaskId;
-use tamma_core::rules::{Permission, Rules};
-use tamma_core::task_loop::TaskLoop;
+use tamma_core::rules::Rules;
+use tamma_core::task_loop::{State as TaskState, TaskLoop};
 use tamma_store::LinePosition;
 use uuid::Uuid;
 
@@ -194,7 +195,7 @@ impl TaskPageContext {
         permissions: &mut PagePermissions,
     ) -> Self {
         let card = &data.detail.card;
-        let can_work = permissions.allows(card.project, Permission::Work).await;
+        let can_work = permissions.allows(card.project, Permission::Work);
         Self {
             layout,
             task: task_header(data),
@@ -286,11 +287,18 @@ fn cost_view(data: &TaskData) -> CostView {
             });
         let share = tokens.cached_percent().map(|share| format!(" ({share}% cached)"));
         let usd = usage().filter_map(|it| it.usd).fold(tamma_core::cost::Usd::ZERO, |a, b| a + b);
+        let is_any_known = usage().any(|it| it.usd.is_some());
+        let mut ended = of.iter().filter(|run| run.ended_at.is_some());
+        let is_any_unknown = ended.any(|run| run.usage.is_none_or(|it| it.usd.is_none()));
         rows.push(CostRow {
             mode: mode.to_owned(),
             runs: of.len(),
             tokens: format_number(tokens.total()) + &share.unwrap_or_default(),
-            usd: format_usd(usd),
+            usd: match (is_any_unknown, is_any_known) {
+                (false, _) => format_usd(usd),
+                (true, true) => format!("≥ {}", format_usd(usd)),
+                (true, false) => "unknown".to_owned(),
+            },
         });
     }
     let ended = data.detail.card.state.is_terminal();
@@ -336,6 +344,9 @@ fn detail_rows(data: &TaskData) -> Vec<DetailRow> {
     let mut facts = vec![fact("Added", labels::format_time(detail.card.created_at, clock::now()))];
     facts.extend(detail.base.as_ref().map(|base| fact("Base", labels::short_hash(base))));
     facts.extend(detail.commit.as_ref().map(|commit| fact("Commit", labels::short_hash(commit))));
+    if detail.card.state == TaskState::Completed && detail.commit.is_some() {
+        facts.push(fact("Branch", format!("tamma/{}", detail.card.id)));
+    }
     facts.extend(data.task_loop.pin.map(|pin| fact("Rules", labels::short_hash(&pin.policy))));
     let prompts = data.task_loop.pin.and_then(|pin| pin.prompts);
     facts.extend(prompts.map(|digest| fact("Prompts", labels::short_hash(&digest))));
@@ -377,7 +388,7 @@ pub(super) struct CriterionView {
 }
 
 pub(super) async fn overview(
-    State(state): State<WebState>,
+    state: WebState,
     session: Session,
     Path(id): Path<Uuid>,
 ) -> PageResult {

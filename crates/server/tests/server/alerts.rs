@@ -9,6 +9,7 @@ use axum::Router;
 use axum::extract::State as Shared;
 use axum::http::{HeaderMap, StatusCode, Uri};
 use chrono::{DateTime, TimeDelta, Utc};
+use reqwest::Method;
 use serde_json::{Value, json};
 use tamma_connect::message::Receiver;
 use tamma_core::rules::{AlertChannel, ChannelType};
@@ -20,7 +21,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::recorded_task::{PROJECT, RecordedTask, careful, quick};
-use crate::test_server::{TestServer, config, fresh_database, new_id, temporal_client};
+use crate::test_server::{TestServer, config, fresh_database, new_id, read, temporal_client};
 use crate::world::red;
 
 const KEY: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
@@ -359,7 +360,6 @@ async fn a_channel_test_reports_each_result_without_secrets() {
         { "type": "slack", "config": { "url": url("/T0/s3cret") } },
         { "type": "webhook", "config": { "url": url("/says/s3cret"), "secret": KEY } },
         { "type": "webhook", "config": { "url": url("/x"), "secret": "s3cret!" } },
-        { "type": "webhook", "config": { "url": "hooks.example/s3cret", "secret": KEY } },
         { "type": "webhook", "config": { "url": url("/unsigned") } },
         { "type": "email", "config": {
             "smtp": "smtp://ada:s3cret@127.0.0.1:1", "from": "a@b.example", "to": "c@d.example",
@@ -377,7 +377,6 @@ async fn a_channel_test_reports_each_result_without_secrets() {
         ("Slack", "Slack returned no_service: the webhook no longer exists"),
         ("webhook at 127.0.0.1", "receiver returned 500 Internal Server Error cannot POST …"),
         ("webhook at 127.0.0.1", "the channel's `secret` is not `whsec_`"),
-        ("webhook at nowhere", "the channel's `url` is not a URL such as https://host/path"),
         ("webhook at 127.0.0.1", "receiver returned 503 Service Unavailable busy"),
         ("e-mail to c@d.example", "cannot reach the mail server"),
         ("slack", "the channel is disabled"),
@@ -434,11 +433,14 @@ async fn a_channel_of_the_founding_file_gets_alerts_only_while_it_is_enabled() {
 async fn viewers_cannot_test_channels() {
     let (server, hook) = (TestServer::new().await, TestReceiver::open().await);
     let rules = json!({
-        "people": { "named": { "Ada": "viewer" } },
         "scrum_master": { "alerts": { "channels": [hook.webhook()] } },
     });
     let _folder = project(&server.store, &rules).await;
-    let (status, problem) = server.post("/alerts/test", &json!({})).await;
+    let name = server.store.projects().await.expect("projects").remove(0).name;
+    server.grant(&name, "Ada", "viewer").await;
+    let request = server.request(Method::POST, "/alerts/test").json(&json!({}));
+    let request = request.bearer_auth(server.token_of("Ada").await);
+    let (status, problem) = read(request.send().await.expect("response")).await;
     assert_eq!(status, 403, "{problem}");
     server.end().await;
 }

@@ -2,21 +2,22 @@
 
 use reqwest::Method;
 use serde_json::json;
-use tamma_server::{ApiServer, Error};
+use tamma_server::{ApiServer, Error, ServerConfig};
 use tamma_testkit::postgres::TestDatabase;
 
-use crate::test_server::{TestServer, config, read, temporal_client};
+use crate::browser::Browser;
+use crate::test_server::{OPERATOR_TOKEN, TestServer, config, read, temporal_client};
 
 #[tokio::test]
-async fn a_public_address_needs_a_token() {
+async fn a_server_needs_a_token_that_cannot_be_guessed() {
     let database = TestDatabase::fresh().await.expect("database");
     let store = database.store().await.expect("store");
-    let bound =
-        ApiServer::bind(config("0.0.0.0:0", None), store.clone(), temporal_client().await).await;
-    assert!(matches!(bound, Err(Error::MissingToken(_))));
-    let weak = config("0.0.0.0:0", Some("short"));
-    let bound = ApiServer::bind(weak, store.clone(), temporal_client().await).await;
-    assert!(matches!(bound, Err(Error::WeakToken(5))));
+    for (address, token) in [("0.0.0.0:0", "short"), ("127.0.0.1:0", "short"), ("127.0.0.1:0", "")]
+    {
+        let weak = config(address, Some(token));
+        let bound = ApiServer::bind(weak, store.clone(), temporal_client().await).await;
+        assert!(matches!(bound, Err(Error::WeakToken(_))), "{address} {token}");
+    }
     store.close().await;
 }
 
@@ -33,19 +34,67 @@ async fn with_a_token_every_request_needs_it() {
     server.end().await;
 }
 
+/// A signed-in agent or a gate with network access can reach the loopback address.
 #[tokio::test]
-async fn without_a_token_foreign_hosts_and_origins_are_refused() {
+async fn a_local_request_without_a_token_gets_nothing() {
     let server = TestServer::new().await;
-    let with = |name: &'static str, value: &'static str| {
-        let request = server.request(Method::GET, "/tasks").header(name, value);
-        async { read(request.send().await.expect("response")).await }
+    let http = reqwest::Client::builder().no_proxy().redirect(reqwest::redirect::Policy::none());
+    let http = http.build().expect("client");
+    for path in ["/api/v1/tasks", "/api/v1/export", "/api/v1/people", "/mcp"] {
+        let request = http.get(format!("{}{path}", server.url)).header("Tamma-Person", "Ada");
+        assert_eq!(request.send().await.expect("response").status(), 401, "{path}");
+    }
+    for path in ["/", "/inbox", "/live/board", "/projects"] {
+        let response = http.get(format!("{}{path}", server.url)).send().await.expect("response");
+        assert_eq!(response.status(), 303, "{path}");
+    }
+    server.end().await;
+}
+
+#[tokio::test]
+async fn a_sign_in_link_works_once_and_lasts_as_long_as_its_token() {
+    let server = TestServer::new().await;
+    server.project("/nowhere").await;
+    server.grant("greeter", "Max", "viewer").await;
+    let max = server.token_of("Max").await;
+    let link = async |token: &str| {
+        let request = server.request(Method::POST, "/sign-in-links").bearer_auth(token);
+        let request = request.header("Tamma-Person", "Ada").json(&json!({}));
+        let (status, link) = read(request.send().await.expect("response")).await;
+        assert_eq!(status, 200, "{link}");
+        link["path"].as_str().expect("path").to_owned()
     };
-    let (status, problem) = with("host", "evil.example:8622").await;
-    assert_eq!((status, &problem["type"]), (403, &json!("tamma:host")));
-    let (status, problem) = with("origin", "http://evil.example").await;
-    assert_eq!((status, &problem["type"]), (403, &json!("tamma:origin")));
-    assert_eq!(with("origin", "null").await.0, 403);
-    assert_eq!(with("accept", "*/*").await.0, 200);
+    let use_link = async |path: &str| {
+        let mut browser = Browser::anonymous(&server);
+        let code = path.split_once("code=").expect("code").1;
+        let response = browser.post(path, "/hello", &format!("code={code}&to=%2F")).await;
+        (response.status().as_u16(), browser)
+    };
+    let path = link(OPERATOR_TOKEN).await;
+    let (status, mut ada) = use_link(&path).await;
+    assert_eq!(status, 303);
+    assert!(ada.page("/projects").await.contains("Register"), "an operator");
+    assert_eq!(use_link(&path).await.0, 403, "it works once");
+    let (status, mut browser) = use_link(&link(&max).await).await;
+    assert_eq!(status, 303);
+    assert!(!browser.page("/projects").await.contains("Register"), "not an operator");
+    let unused = link(&max).await;
+    let revoke = json!({ "name": "Max" });
+    assert_eq!(server.post("/people/revocations", &revoke).await.0, 200);
+    assert_eq!(use_link(&unused).await.0, 403, "the token was revoked");
+    assert_eq!(browser.get("/projects").await.0, 303);
+    server.end().await;
+}
+
+#[tokio::test]
+async fn a_sign_in_link_has_the_public_url() {
+    let public_url = Some("https://tamma.example/".to_owned());
+    let config = ServerConfig { public_url, ..config("127.0.0.1:0", None) };
+    let server = TestServer::with(config).await;
+    let (status, link) = server.post("/sign-in-links", &json!({})).await;
+    assert_eq!(status, 200, "{link}");
+    let path = link["path"].as_str().expect("path");
+    assert_eq!(link["url"], format!("https://tamma.example{path}"));
     server.end().await;
 }
 
@@ -79,6 +128,22 @@ async fn errors_are_problem_documents() {
     // Unknown filter value.
     let (status, problem) = server.get("/tasks?state=sleeping").await;
     assert_eq!((status, &problem["detail"]), (422, &json!("Unknown state `sleeping`.")));
+    server.end().await;
+}
+
+#[tokio::test]
+async fn invalid_tokens_do_not_lock_the_operator_out() {
+    let server = TestServer::new().await;
+    let status = async |token: &str| {
+        let request = server.request(Method::GET, "/projects").bearer_auth(token);
+        read(request.send().await.expect("response")).await.0
+    };
+    let mut refused = Vec::new();
+    for number in 0..11 {
+        refused.push(status(&format!("guess-{number}")).await);
+    }
+    assert_eq!((refused[0], refused[10]), (401, 429));
+    assert_eq!(status(OPERATOR_TOKEN).await, 200);
     server.end().await;
 }
 

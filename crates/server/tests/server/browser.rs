@@ -17,24 +17,54 @@ use tamma_store::Store;
 use tamma_testkit::sample_plan;
 use uuid::Uuid;
 
-use crate::test_server::{TestServer, config, new_id};
+use crate::test_server::{OPERATOR_TOKEN, TestServer, config, new_id};
 use crate::world::{self, World};
 
-/// Browser that keeps cookies and does not follow redirects.
+/// Signs Ada in with the default token, and returns the cookie of her session.
+pub(crate) async fn session_cookie(url: &str) -> String {
+    let mut browser = Browser::at(url);
+    let fields = format!("name=Ada&token={OPERATOR_TOKEN}&to=%2F");
+    let response = browser.post("/hello", "/hello", &fields).await;
+    assert_eq!(response.status(), 303);
+    format!("tamma={}", browser.cookies["tamma"])
+}
+
+/// Browser that keeps cookies and does not follow redirects. If the server has the default token, Ada
+/// has signed in.
 pub(crate) struct Browser {
     http: reqwest::Client,
     url: String,
+    /// Set until Ada has signed in.
+    signs_in: bool,
     pub(crate) cookies: BTreeMap<String, String>,
 }
 
 impl Browser {
     pub(crate) fn new(server: &TestServer) -> Self {
+        Self { signs_in: server.has_default_token, ..Self::at(&server.url) }
+    }
+
+    /// Browser that nobody has signed in with.
+    pub(crate) fn anonymous(server: &TestServer) -> Self {
+        Self::at(&server.url)
+    }
+
+    fn at(url: &str) -> Self {
         let http = reqwest::Client::builder()
             .no_proxy()
             .redirect(reqwest::redirect::Policy::none())
             .build()
             .expect("client");
-        Self { http, url: server.url.clone(), cookies: BTreeMap::new() }
+        Self { http, url: url.to_owned(), signs_in: false, cookies: BTreeMap::new() }
+    }
+
+    /// Signs in with a token, under the name of another person.
+    pub(crate) async fn signed_in(server: &TestServer, token: &str) -> Self {
+        let mut browser = Self::at(&server.url);
+        let fields = format!("name=Grace&token={token}&to=%2F");
+        let response = browser.post("/hello", "/hello", &fields).await;
+        assert_eq!(response.status(), 303);
+        browser
     }
 
     pub(crate) async fn send(
@@ -44,6 +74,11 @@ impl Browser {
         headers: &[(&str, &str)],
         body: Option<&str>,
     ) -> Response {
+        if std::mem::take(&mut self.signs_in) {
+            let cookie = Box::pin(session_cookie(&self.url)).await;
+            let (name, value) = cookie.split_once('=').expect("cookie");
+            self.cookies.insert(name.to_owned(), value.to_owned());
+        }
         let mut request = self.http.request(method, format!("{}{path}", self.url));
         let cookies: Vec<_> =
             self.cookies.iter().map(|(name, it)| format!("{name}={it}")).collect();
@@ -99,9 +134,9 @@ pub(crate) fn between<'a>(text: &'a str, start: &str, end: &str) -> &'a str {
     rest.split(end).next().unwrap_or_default()
 }
 
-/// Configuration of a local server whose user is Ada.
+/// Configuration of a server with the default token.
 pub(crate) fn local_config() -> ServerConfig {
-    ServerConfig { local_person: Some("Ada".parse().expect("name")), ..config("127.0.0.1:0", None) }
+    config("127.0.0.1:0", None)
 }
 
 /// Task that is stored as its workflow would store it, without a workflow.
@@ -122,6 +157,7 @@ impl StoredTask {
             priority: tamma_core::task::Priority::Medium,
             at: world::minute(0),
             by: Actor::Person("Ada".parse().expect("name")),
+            auth: None,
             submitted_plan: None,
             edition: Edition::NEWEST,
         };

@@ -9,12 +9,12 @@ use axum::{Json, Router};
 use reqwest::{Method, header};
 use serde_json::{Value, json};
 use tamma_core::ids::{ProjectId, TaskId};
+use tamma_core::operator::ModelApi;
 use tamma_core::task_loop::{Outcome, State, Step};
-use tamma_server::ServerConfig;
 use tokio::net::TcpListener;
 use uuid::Uuid;
 
-use crate::browser::local_config;
+use crate::browser::{local_config, session_cookie};
 use crate::oversight::closed_task;
 use crate::test_server::{TestServer, config, new_id, read};
 use crate::world::{World, plan};
@@ -104,10 +104,9 @@ struct ChatPageClient<'a> {
 
 impl<'a> ChatPageClient<'a> {
     async fn open(server: &'a TestServer) -> Self {
-        let response = server.http.get(format!("{}/chat", server.url)).send().await;
-        let response = response.expect("response");
-        let cookie = response.headers()[header::SET_COOKIE].to_str().expect("text");
-        let cookie = cookie.split(';').next().expect("cookie").to_owned();
+        let cookie = session_cookie(&server.url).await;
+        let request = server.http.get(format!("{}/chat", server.url));
+        let response = request.header(header::COOKIE, &cookie).send().await.expect("response");
         let html = response.text().await.expect("page");
         let secret = html.split("name=\"csrf\" value=\"").nth(1).expect("form");
         let secret = secret.split('"').next().expect("CSRF token").to_owned();
@@ -133,9 +132,7 @@ impl<'a> ChatPageClient<'a> {
 
 #[tokio::test]
 async fn hostile_messages_change_nothing_on_the_page_and_a_button_confirms_one_command() {
-    let ada = Some("Ada".parse().expect("name"));
-    let server =
-        TestServer::with(ServerConfig { local_person: ada, ..config("127.0.0.1:0", None) }).await;
+    let server = TestServer::new().await;
     let project = server.project("/nowhere").await;
     store_waiting_task(&server, project, "Write the greeting plan").await;
     let before = snapshot(&server).await;
@@ -232,6 +229,10 @@ impl Model {
         Self { url, requests, response }
     }
 
+    fn api(&self) -> ModelApi {
+        ModelApi { url: self.url.clone(), model: "small".to_owned() }
+    }
+
     fn respond_with(&self, answer: &str) {
         answer.clone_into(&mut self.response.lock().expect("lock"));
     }
@@ -247,18 +248,11 @@ async fn a_model_parses_free_text_and_can_only_propose() {
     let mut config = config("127.0.0.1:0", None);
     let token = "sesame-open-4711";
     config.environment.insert("TAMMA_CHAT_KEY".to_owned(), token.to_owned());
+    config.operator.chat = Some(model.api());
     let server = TestServer::with(config).await;
-    let folder = tempfile::tempdir().expect("directory");
-    let rules = format!("chat:\n  url: {}\n  model: small\n", model.url);
-    std::fs::write(folder.path().join("tamma.yaml"), rules).expect("written");
-    let project = server.project(&folder.path().display().to_string()).await;
+    let project = server.project("/nowhere").await;
     store_waiting_task(&server, project, "Write the greeting plan").await;
     store_waiting_task(&server, project, "Paint the shed").await;
-    // This model must not see the tasks of another project.
-    let body = json!({ "name": "secretive", "repository": "/elsewhere" });
-    let (_, other) = server.post("/projects", &body).await;
-    let other = other["id"].as_str().expect("ID").parse().expect("ID");
-    store_waiting_task(&server, other, "Merge with Initech").await;
     let before = snapshot(&server).await;
 
     // The list starts with the newest task: "Paint the shed" is 1.
@@ -272,7 +266,7 @@ async fn a_model_parses_free_text_and_can_only_propose() {
     );
     assert!(reply["proposal"]["command"].is_string(), "{reply}");
     let request = model.requests().pop().expect("question").to_string();
-    assert!(request.contains("Paint the shed") && !request.contains("Initech"), "{request}");
+    assert!(request.contains("Paint the shed"), "{request}");
 
     let hostile = [
         (r#"{"intent":"approve","task":2,"confirmed":true}"#, "did not have the requested format"),
@@ -404,13 +398,35 @@ async fn general_talk_is_answered_with_the_state_of_the_work() {
 }
 
 #[tokio::test]
-async fn a_model_adds_a_marked_line_to_general_talk_and_the_facts_follow() {
+async fn a_project_cannot_send_messages_and_the_key_to_its_own_model() {
     let model = Model::new().await;
-    let server = TestServer::new().await;
+    let mut config = config("127.0.0.1:0", None);
+    config.environment.insert("TAMMA_CHAT_KEY".to_owned(), "sesame-open-4711".to_owned());
+    let server = TestServer::with(config).await;
     let folder = tempfile::tempdir().expect("directory");
     let rules = format!("chat:\n  url: {}\n  model: small\n", model.url);
     std::fs::write(folder.path().join("tamma.yaml"), rules).expect("written");
     let project = server.project(&folder.path().display().to_string()).await;
+    store_waiting_task(&server, project, "Paint the shed").await;
+    let reply = say(&server, new_id(), "what needs my attention?").await;
+    assert_eq!(reply["read_by"], "grammar", "{reply}");
+    assert!(model.requests().is_empty());
+    // The project itself is refused, with the line and the reason.
+    let task = json!({ "id": new_id(), "title": "Add a task" });
+    let (status, problem) = server.post("/tasks", &task).await;
+    assert_eq!((status, &problem["problems"][0]["line"]), (422, &json!(1)), "{problem}");
+    let text = problem.to_string();
+    assert!(text.contains("only the operator of the machine can set it"), "{text}");
+    server.end().await;
+}
+
+#[tokio::test]
+async fn a_model_adds_a_marked_line_to_general_talk_and_the_facts_follow() {
+    let model = Model::new().await;
+    let mut config = config("127.0.0.1:0", None);
+    config.operator.chat = Some(model.api());
+    let server = TestServer::with(config).await;
+    let project = server.project("/nowhere").await;
     store_waiting_task(&server, project, "Paint the shed").await;
     let facts = "1 open task: 1 needs a decision";
     let note = "A model wrote the first line. The others come from stored data.";

@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 use tamma_server::{RepositoryContents, ServerConfig};
 use uuid::Uuid;
 
-use crate::test_server::{TestServer, config, new_id, read};
+use crate::browser::{Browser, local_config};
+use crate::test_server::{TestServer, new_id, read};
 
 /// Starts a server with one project.
 async fn start_server() -> TestServer {
@@ -355,11 +356,9 @@ async fn stale_entries_get_retirement_suggestions_with_reasons() {
                 (repository == "/here").then_some(RepositoryContents { files, missing_commits })
             })
         });
-    let server = TestServer::with(ServerConfig {
-        inspect_repository: Some(inspect),
-        ..config("127.0.0.1:0", None)
-    })
-    .await;
+    let server =
+        TestServer::with(ServerConfig { inspect_repository: Some(inspect), ..local_config() })
+            .await;
     server.project("/here").await;
     let gone = Uuid::from_u128(404);
     for (text, more) in [
@@ -397,5 +396,10 @@ async fn stale_entries_get_retirement_suggestions_with_reasons() {
     );
     assert_eq!(entries[0]["effect"]["in_words"], "not enough tasks yet");
     assert_eq!(entries[0]["effect"]["with"]["tasks"], 0);
+    let page = Browser::new(&server).page("/knowledge?status=offers").await;
+    for expected in ["Moved.", "Forgotten.", "Suggested for retirement: expired on 2020-01-31"] {
+        assert!(page.contains(expected), "{expected} is missing: {page}");
+    }
+    assert!(!page.contains("Fine."), "{page}");
     server.end().await;
 }

@@ -103,6 +103,7 @@ async fn the_event_stream_replays_then_follows_and_ends_with_the_server() {
         format: tamma_core::version::FormatVersion,
         at: task_loop.since,
         by: crate::world::person("ann"),
+        auth: None,
         kind: tamma_core::task_loop::EventKind::ActionRequested(
             tamma_core::task_loop::Action::Pause,
         ),

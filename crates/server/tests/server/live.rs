@@ -6,7 +6,7 @@ use reqwest::Response;
 use serde_json::json;
 use tamma_core::task_loop::Action;
 
-use crate::browser::{Browser, StoredTask, between, local_config};
+use crate::browser::{Browser, StoredTask, between, local_config, session_cookie};
 use crate::test_server::TestServer;
 
 /// Time limit for an expected update.
@@ -22,7 +22,7 @@ impl Follower {
     /// Opens a stream, or resumes it after the last known message.
     async fn new(url: &str, path: &str, last: Option<&str>) -> Self {
         let http = reqwest::Client::builder().no_proxy().build().expect("client");
-        let request = http.get(format!("{url}{path}"));
+        let request = http.get(format!("{url}{path}")).header("cookie", session_cookie(url).await);
         let request = match last {
             Some(last) => request.header("Last-Event-ID", last),
             None => request,
@@ -141,7 +141,7 @@ async fn the_board_moves_cards_counts_them_and_catches_up() {
     assert!(all.contains(&target), "{all}");
     assert!(all.contains("id=\"count-approve\" class=\"count\">1<"), "{all}");
     assert!(all.contains("id=\"count-receive\" class=\"count\">0<"), "{all}");
-    assert!(all.contains("1 open · 1 needs a decision"), "{all}");
+    assert!(all.contains("1 open · 1 decision waiting"), "{all}");
     assert!(all.contains("class=\"badge\">1<"), "{all}");
     // A filtered board shows matching tasks only.
     let narrow = stream_path(&browser.page("/?text=nothing").await);

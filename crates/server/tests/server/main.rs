@@ -2,6 +2,7 @@
 #![expect(clippy::expect_used, reason = "a failed expectation fails the test")]
 #![expect(dead_code, reason = "test support is shared with other crates")]
 
+mod access_matrix;
 mod alerts;
 mod authentication;
 mod browser;
@@ -15,6 +16,7 @@ mod people;
 mod pipelines;
 #[path = "../../../store/tests/store/recorded_task.rs"]
 mod recorded_task;
+mod recovery;
 mod runs;
 mod tasks;
 mod test_server;

@@ -121,7 +121,7 @@ async fn a_task_is_added_with_a_form_and_forged_forms_are_refused() {
     let html = browser.page(&path).await;
     let secret = between(&html, "name=\"csrf\" value=\"", "\"").to_owned();
     let right = format!("csrf={secret}&{form}");
-    for (name, value) in [("origin", "http://evil.example"), ("host", "evil.example")] {
+    for (name, value) in [("origin", "http://evil.example"), ("origin", "null")] {
         let far = browser.send(Method::POST, &actions, &[(name, value)], Some(&right)).await;
         assert_eq!(far.status(), 403, "{name}: {value}");
     }
@@ -182,7 +182,7 @@ async fn a_viewer_sees_no_buttons_and_is_refused() {
     let mut stored = StoredTask::new(&server, project, json!({ "title": "Greet" })).await;
     stored.add_plan("Kindly", 7).await;
     let path = format!("/tasks/{}", stored.id);
-    let mut browser = Browser::new(&server);
+    let mut browser = Browser::signed_in(&server, &server.token_of("Ada").await).await;
     let html = browser.page(&path).await;
     assert!(html.contains("Waiting on Grace."), "{html}");
     assert!(!html.contains(&format!("action=\"{path}/actions\"")), "{html}");
@@ -202,9 +202,11 @@ async fn a_viewer_sees_no_buttons_and_is_refused() {
     let added = browser.post("/tasks/new", "/tasks", add).await;
     assert!(added.status().is_client_error(), "{}", added.status());
     assert!(added.text().await.expect("page").contains("Ada is a viewer"));
-    // A new role applies immediately.
+    // The file alone gives nobody a role; a granted one applies immediately.
     let rules = rules.replace("Grace", "Ada");
     std::fs::write(folder.path().join("tamma.yaml"), rules).expect("written");
+    assert!(browser.page(&path).await.contains("Waiting on Grace."));
+    server.grant("greeter", "Ada", "approver").await;
     let html = browser.page(&path).await;
     assert!(html.contains("Approve plan 1") && !html.contains("Waiting on Grace"), "{html}");
     let html = browser.page("/inbox").await;
@@ -277,7 +279,7 @@ async fn cards_show_spend_and_budget_and_the_agents_page_shows_workers() {
     assert!(html.contains(&format!(" of {limit}</span>")), "{html}");
     // No workers first, then one.
     assert!(browser.page("/engines").await.contains("No workers online"));
-    server.store.record_heartbeat("lovelace-7", 3).await.expect("stored");
+    server.store.record_heartbeat("lovelace-7", 3, "bubblewrap; filtered").await.expect("stored");
     let number = RunNumber { job_number: 4, attempt: 1 };
     let run = NewRun {
         task: TaskId(stored.id),
@@ -306,6 +308,7 @@ async fn cards_show_spend_and_budget_and_the_agents_page_shows_workers() {
     }
     let html = browser.page("/engines").await;
     assert!(html.contains("lovelace-7") && html.contains("1 of 3 slots"), "{html}");
+    assert!(html.contains("Sandbox: bubblewrap; filtered"), "{html}");
     assert!(html.contains("plan with claude-code, opus"), "{html}");
     server.store.remove_worker("lovelace-7").await.expect("stored");
     let html = browser.page("/engines").await;

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use reqwest::Method;
 use serde_json::{Value, json};
 use tamma_core::ids::{Name, PipelineId, ProjectId};
+use tamma_core::operator::OperatorConfig;
 use tamma_core::pipeline::signal::{PhaseSignal, SignalSource};
 use tamma_core::pipeline::{
     GateAnswer, PhaseDefinition, PhaseRunner, PhaseWork, PipelineDefinition, PipelineEvent,
@@ -21,7 +22,7 @@ use crate::people::{PEOPLE, Team};
 use crate::test_server::{TestServer, config, new_id, read};
 
 /// Run at the gate of its second phase.
-fn at_gate() -> PipelineRun {
+pub(crate) fn at_gate() -> PipelineRun {
     let run = PipelineRun::new(PipelineRequest {
         definition: PipelineDefinition::built_in(),
         feature_dir: "plans/wishlist".to_owned(),
@@ -55,7 +56,12 @@ fn now() -> chrono::DateTime<chrono::Utc> {
 }
 
 /// Saves a run of a story as its workflow would.
-async fn save(server: &TestServer, project: Uuid, number: u32, run: PipelineRun) -> Uuid {
+pub(crate) async fn save(
+    server: &TestServer,
+    project: Uuid,
+    number: u32,
+    run: PipelineRun,
+) -> Uuid {
     let request = &run.request;
     let story = server
         .store
@@ -104,7 +110,7 @@ async fn a_gate_is_in_the_inbox_until_the_run_goes_on() {
     assert_eq!(listed[0]["actions"], json!(["continue", "skip", "stop", "cancel"]));
     let mut browser = Browser::new(&server);
     let inbox = browser.page("/inbox").await;
-    assert!(inbox.contains("Phase 2. Elaboration needs approval"), "{inbox}");
+    assert!(inbox.contains("Phase 2 (Elaboration) needs approval"), "{inbox}");
     assert!(inbox.contains(&format!("/pipelines/{id}")), "{inbox}");
     let page = browser.page(&format!("/pipelines/{id}")).await;
     for expected in ["Approval Gate: Phase 2 (Elaboration)", "Continue", "Skip phase", "Stop run"] {
@@ -123,8 +129,11 @@ async fn a_stopped_run_needs_a_person_until_it_is_dismissed() {
     assert_eq!(waiting(&server).await[0]["actions"], json!(["resume", "dismiss"]));
     let mut browser = Browser::new(&server);
     let inbox = browser.page("/inbox").await;
-    assert!(inbox.contains("Phase 1. PM Generate is blocked"), "{inbox}");
+    assert!(inbox.contains("Phase 1 (PM Generate) is blocked"), "{inbox}");
     assert!(inbox.contains("no design &#60;b&#62;yet"), "text of agents is escaped: {inbox}");
+    let list = browser.page("/pipelines").await;
+    assert!(list.contains("Stopped at PM Generate"), "{list}");
+    assert!(list.contains("0 of 6 phases"), "a blocked phase is not done: {list}");
     let act = json!({ "action": "dismiss" });
     let (status, view) = server.post(&format!("/pipelines/{id}/actions"), &act).await;
     assert_eq!((status, &view["needs_person"]), (200, &json!(false)), "{view}");
@@ -178,8 +187,12 @@ async fn roles_decide_who_runs_a_pipeline_and_who_answers_at_its_gate() {
     std::fs::write(folder.path().join("tamma.yaml"), people).expect("written");
     let project = server.project(&folder.path().display().to_string()).await;
     let id = save(&server, project, 1, at_gate()).await;
+    let mut tokens = BTreeMap::new();
+    for person in ["Ada", "Max", "Eve"] {
+        tokens.insert(person, server.token_of(person).await);
+    }
     let act_as = async |person: &str, path: String, body: Value| {
-        let request = server.request(Method::POST, &path).header("Tamma-Person", person);
+        let request = server.request(Method::POST, &path).bearer_auth(&tokens[person]);
         read(request.json(&body).send().await.expect("response")).await.0
     };
     let run = json!({ "feature_dir": "plans/wishlist", "story_id": "WISH-002" });
@@ -255,7 +268,7 @@ async fn the_tasks_of_a_split_are_shown_with_their_content_before_they_start() {
     assert_eq!(task["acceptance_criteria"], json!(["It returns 200."]));
     assert_eq!(task["estimated_lines"], 40);
     let page = Browser::new(&server).page(&format!("/pipelines/{id}")).await;
-    for expected in ["About 40 lines", "<p>Use &#60;axum&#62;.</p>", "<li>It returns 200.</li>"] {
+    for expected in ["about 40 lines", "<p>Use &#60;axum&#62;.</p>", "<li>It returns 200.</li>"] {
         assert!(page.contains(expected), "{expected} is missing: {page}");
     }
     let (_, listed) = server.get("/pipelines").await;
@@ -285,7 +298,8 @@ async fn only_approvers_start_after_an_approval_that_nobody_gave() {
     assert_eq!(start(&ada, "A-2", 2).await.0, 200);
     // Ada has answered in an earlier run, which was cancelled later.
     let file = ConfigFile { name: "tamma.yaml", text: &text };
-    let rules = rules::load(Some(file), &BTreeMap::new()).expect("rules").rules;
+    let rules =
+        rules::load(Some(file), &BTreeMap::new(), &OperatorConfig::default()).expect("rules").rules;
     let request = PipelineRequest {
         definition: rules.pipeline("release").expect("pipeline"),
         feature_dir: "plans/a".to_owned(),

@@ -33,6 +33,11 @@ async fn adding_the_same_task_twice_adds_it_once() {
     let (_, history) = server.get(&format!("/tasks/{id}/history")).await;
     assert_eq!(history["entries"][0]["actor"], json!({ "person": "Ada" }));
     assert_eq!(history["entries"][0]["name"], "SM_TASK_RECEIVED");
+    let how = json!({ "method": "server_token", "via": "api" });
+    assert_eq!(history["entries"][0]["auth"], how);
+    let (_, audit) = server.get(&format!("/audit?task={id}")).await;
+    assert_eq!(audit["histories"][0]["verified"], 1, "{audit}");
+    assert_eq!(audit["histories"][0].get("broken"), None, "{audit}");
     // A different task with the same ID is refused.
     let other = json!({ "id": id, "title": "Something else" });
     let (status, problem) = server.post("/tasks", &other).await;
@@ -187,6 +192,7 @@ async fn a_stale_approval_is_refused_with_both_hashes() {
         priority: tamma_core::task::Priority::Medium,
         at: chrono::DateTime::UNIX_EPOCH + chrono::TimeDelta::days(20_000),
         by: Actor::Tamma,
+        auth: None,
         submitted_plan: None,
         edition: Edition::NEWEST,
     };
@@ -216,9 +222,10 @@ async fn a_stale_approval_is_refused_with_both_hashes() {
     // Too few digits do not identify a plan.
     let few = json!({ "approve": { "plan": &now[..7] } });
     assert_eq!(server.post(&path, &few).await.0, 422);
-    // The current hash reaches the workflow, which does not exist.
+    // The current hash reaches the workflow, which does not exist and cannot be recovered without
+    // rules.
     let right = json!({ "approve": { "plan": &now[..8] } });
-    assert_eq!(server.post(&path, &right).await.0, 500);
+    assert_eq!(server.post(&path, &right).await.0, 404);
     server.end().await;
 }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
+use reqwest::header::AUTHORIZATION;
 use reqwest::{Method, RequestBuilder, Response};
 use serde_json::{Value, json};
 use tamma_server::{ApiServer, Error, ServerConfig};
@@ -18,22 +19,30 @@ use uuid::Uuid;
 pub(crate) struct TestServer {
     pub(crate) url: String,
     pub(crate) store: Store,
+    /// Client that sends the default token, if the server has it and the request has no other.
     pub(crate) http: reqwest::Client,
+    /// Set if the server has the default token.
+    pub(crate) has_default_token: bool,
     stop: CancellationToken,
     served: JoinHandle<Result<(), Error>>,
     // Dropped last, because the other fields have connections to it.
     _database: TestDatabase,
 }
 
+/// Token that a test server has, unless the test chooses another one.
+pub(crate) const OPERATOR_TOKEN: &str = "operator-token-of-the-test-server";
+
 pub(crate) fn config(address: &str, token: Option<&str>) -> ServerConfig {
     ServerConfig {
         address: address.parse().expect("address"),
-        token: token.map(str::to_owned),
+        token: token.unwrap_or(OPERATOR_TOKEN).to_owned(),
         environment: BTreeMap::new(),
+        operator: tamma_testkit::operator::test_operator(),
         workflow_tuning: tamma_flow::WorkflowTuning::default(),
+        // These tasks have no workflows.
+        reconcile_interval: std::time::Duration::from_hours(24),
         objects: tamma_store::ObjectStorage::new("/nowhere"),
         public_url: None,
-        local_person: None,
         terminal: None,
         inspect_repository: None,
     }
@@ -74,13 +83,28 @@ impl TestServer {
         database: TestDatabase,
         store: Store,
     ) -> Self {
+        let has_default_token = config.token == OPERATOR_TOKEN;
         let server =
             ApiServer::bind(config, store.clone(), temporal_client().await).await.expect("bound");
         let address: SocketAddr = server.address();
         let stop = CancellationToken::new();
         let served = tokio::spawn(server.run(stop.clone()));
-        let http = reqwest::Client::builder().no_proxy().build().expect("client");
-        Self { url: format!("http://{address}"), store, http, stop, served, _database: database }
+        let http = reqwest::Client::builder().no_proxy();
+        let http = if has_default_token {
+            let bearer = format!("Bearer {OPERATOR_TOKEN}").parse().expect("header");
+            http.default_headers([(AUTHORIZATION, bearer)].into_iter().collect())
+        } else {
+            http
+        };
+        Self {
+            url: format!("http://{address}"),
+            store,
+            http: http.build().expect("client"),
+            has_default_token,
+            stop,
+            served,
+            _database: database,
+        }
     }
 
     /// Starts another server on the same database.
@@ -120,11 +144,31 @@ impl TestServer {
         read(request.send().await.expect("response")).await
     }
 
-    /// Registers the project `greeter` and returns its ID.
+    /// Issues a personal access token.
+    pub(crate) async fn token_of(&self, name: &str) -> String {
+        let (status, issued) = self.post("/people", &json!({ "name": name })).await;
+        assert_eq!((status, &issued["name"]), (200, &json!(name)), "{issued}");
+        issued["token"].as_str().expect("token").to_owned()
+    }
+
+    /// Grants a role in a project.
+    pub(crate) async fn grant(&self, project: &str, person: &str, role: &str) {
+        let grant = json!({ "project": project, "person": person, "role": role });
+        let (status, access) = self.post("/access", &grant).await;
+        assert_eq!(status, 200, "{access}");
+    }
+
+    /// Registers the project `greeter`, imports the roles in its configuration, and returns its ID.
     pub(crate) async fn project(&self, repository: &str) -> Uuid {
         let body = json!({ "name": "greeter", "repository": repository });
         let (status, project) = self.post("/projects", &body).await;
         assert_eq!(status, 200, "{project}");
+        let config = std::fs::read_to_string(format!("{repository}/tamma.yaml"));
+        if config.is_ok_and(|text| text.contains("people:")) {
+            let import = json!({ "project": "greeter" });
+            let (status, access) = self.post("/access/import", &import).await;
+            assert_eq!(status, 200, "{access}");
+        }
         project["id"].as_str().expect("ID").parse().expect("ID")
     }
 }

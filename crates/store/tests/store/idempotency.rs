@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use futures_util::TryStreamExt as _;
 use tamma_core::history::HistoryEntry;
-use tamma_core::task_loop::{Action, State};
+use tamma_core::metrics::{TimedEntry, compute};
+use tamma_core::task_loop::{Action, State, Timestamp};
 use tamma_store::{Conflict, Error, Store, TaskChange, WriteOutcome};
 use tamma_testkit::postgres::TestDatabase;
 
@@ -170,6 +171,20 @@ async fn export_matches_the_entries_of_the_core() {
     let metrics = store.metrics(None, recorded_tasks[0].steps[0].0, None).await.expect("figures");
     let ended = recorded_tasks.iter().filter(|recorded| recorded.it().state.is_terminal()).count();
     assert_eq!(metrics.ended, ended as u64);
+    // The database counts what the core defines.
+    let saved_at: Vec<Timestamp> = all
+        .iter()
+        .map(|line| {
+            let line: serde_json::Value = serde_json::from_str(line).expect("JSON");
+            line["recorded_at"].as_str().expect("a time").parse().expect("a time")
+        })
+        .collect();
+    let timed = expected
+        .iter()
+        .zip(&saved_at)
+        .map(|(entry, recorded_at)| TimedEntry { entry, recorded_at: *recorded_at });
+    assert_eq!(metrics, compute(timed));
+    assert!(metrics.approval_turnaround_ms.is_some() && metrics.transition_latency_ms.is_some());
 }
 
 fn read(lines: &[String]) -> Vec<HistoryEntry> {

@@ -89,13 +89,16 @@ async fn board_and_related_queries_use_their_indexes() {
     }
     let id = sqlx::query_scalar::<_, String>("SELECT id::text FROM projects WHERE name = 'p7'");
     let project = format!("'{}'", id.fetch_one(&pool).await.expect("project"));
-    let nothing = ["NULL"; 9].join(", ");
-    let of_project = format!("{project}, {}", ["NULL"; 8].join(", "));
-    let with_words = format!("{}, 'part 4711'", ["NULL"; 8].join(", "));
+    // Operators read all projects, other people some of them.
+    let (all, some) = ("true, '{}'", format!("false, ARRAY[{project}]::uuid[]"));
+    let nothing = format!("{}, {all}", ["NULL"; 9].join(", "));
+    let of_some = format!("{}, {some}", ["NULL"; 9].join(", "));
+    let of_project = format!("{project}, {}, {all}", ["NULL"; 8].join(", "));
+    let with_words = format!("{}, 'part 4711', {all}", ["NULL"; 8].join(", "));
     let states = "ARRAY['pending', 'in_progress', 'awaiting_approval', 'completed', 'cancelled']";
     let newest = query(&["CROSS JOIN LATERAL", "wanted_state"]);
     let counts = query(&["GROUP BY state", "websearch_to_tsquery"]);
-    let list = query(&["SELECT id FROM tasks WHERE", "websearch_to_tsquery", "LIMIT $12"]);
+    let list = query(&["SELECT id FROM tasks WHERE", "websearch_to_tsquery", "LIMIT $14"]);
     let inbox = query(&["asked_at IS NOT NULL", "ORDER BY asked_at, id LIMIT"]);
     let waiting = query(&["count(*)", "asked_at IS NOT NULL AND"]);
     let changed = query(&["FROM tasks WHERE updated_at >= $1"]);
@@ -110,19 +113,20 @@ async fn board_and_related_queries_use_their_indexes() {
     for (name, query, arguments, index) in [
         ("board", &newest, format!("{nothing}, {states}, 40"), "tasks_by_state"),
         ("board of a project", &newest, format!("{of_project}, {states}, 40"), "tasks_by_project"),
+        ("board of a member", &newest, format!("{of_some}, {states}, 40"), "tasks_by_"),
         ("board with words", &newest, format!("{with_words}, {states}, 40"), "tasks_by_word"),
         ("counts of a project", &counts, of_project, "tasks_by_project_and_state"),
         ("counts with words", &counts, with_words.clone(), "tasks_by_word"),
         ("list", &list, format!("{nothing}, '{{}}', NULL, 50"), "tasks_pkey"),
         ("list with words", &list, format!("{with_words}, '{{}}', NULL, 50"), "tasks_by_word"),
-        ("inbox", &inbox, "NULL, NULL, NULL, 50".to_owned(), "tasks_asking"),
-        ("waiting count", &waiting, "NULL".to_owned(), "tasks_asking"),
+        ("inbox", &inbox, format!("NULL, NULL, NULL, 50, {all}"), "tasks_asking"),
+        ("waiting count", &waiting, format!("NULL, {all}"), "tasks_asking"),
         ("changed tasks", &changed, "now() - interval '10 s'".to_owned(), "tasks_by_change"),
         ("cards", &cards, format!("ARRAY['{task}'::uuid]"), "tasks_pkey"),
-        ("history of a task", &history, format!("'{task}', 0, 50"), "task"),
+        ("history of a task", &history, format!("'{task}', 0, 50, {all}"), "task"),
         ("due deliveries", &claim, "60, 100, true".to_owned(), "deliveries_open"),
         ("next delivery", &next, "true".to_owned(), "deliveries_"),
-        ("messages", &sent, "NULL, 50".to_owned(), "deliveries_by_time"),
+        ("messages", &sent, format!("NULL, 50, {all}"), "deliveries_by_time"),
     ] {
         let plan = query_plan(&pool, query, &arguments).await;
         let scans = ["tasks", "deliveries", "entries"].map(|table| format!("Seq Scan on {table}"));

@@ -1,7 +1,7 @@
 //! State machine of a task that records all its steps, as the workflow would save them.
 
 use chrono::{DateTime, TimeDelta};
-use tamma_core::actor::Actor;
+use tamma_core::actor::{Actor, AuthMethod, Authentication, RequestInterface};
 use tamma_core::council::CouncilSeat;
 use tamma_core::failure::FailureKind;
 use tamma_core::history::HistoryEntry;
@@ -20,6 +20,10 @@ use uuid::Uuid;
 use crate::world::{commit, costing, failure, green, note, passed, person, pin, plan, reason, red};
 
 pub(crate) const PROJECT: ProjectId = ProjectId(Uuid::from_u128(2));
+
+/// Authentication of every person in these tests.
+pub(crate) const AUTH: Authentication =
+    Authentication { method: AuthMethod::OwnToken, via: RequestInterface::Web };
 
 pub(crate) struct RecordedTask {
     pub(crate) task: Task,
@@ -77,6 +81,7 @@ impl RecordedTask {
             priority: task.priority,
             at: now,
             by: person("ann"),
+            auth: Some(AUTH),
             submitted_plan: None,
             edition: Edition::NEWEST,
         };
@@ -113,7 +118,8 @@ impl RecordedTask {
             }
             _ => None,
         };
-        let event = TaskEvent { format: FormatVersion, at: self.now, by, kind };
+        let auth = matches!(by, Actor::Person(_)).then_some(AUTH);
+        let event = TaskEvent { format: FormatVersion, at: self.now, by, auth, kind };
         match step(self.it(), &event, &self.rules) {
             Ok(step) => {
                 self.steps.push((self.now, step, used));

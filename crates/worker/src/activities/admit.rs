@@ -7,8 +7,9 @@ use crate::error::Error;
 use crate::job_context::JobContext;
 use crate::services::Services;
 
-/// Polling interval, in seconds. The soft timeout of `pending` alerts people.
-const RETRY_SECONDS: u32 = 10;
+/// First interval of asking again, in seconds. The workflow doubles it, up to a day: the worker that
+/// completes another task wakes those that wait for it. The soft timeout of `pending` alerts people.
+const RETRY_SECONDS: u32 = 300;
 
 pub(super) async fn admit(services: &Services, ctx: &JobContext) -> Result<JobResult, Error> {
     let others = &ctx.task.depends_on;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use futures::future::BoxFuture;
-use tamma_core::task_loop::Placement;
+use tamma_core::task_loop::{JobKind, Placement};
 use tamma_flow::TaskWorkflow;
 use tamma_flow::activities::{JobRequest, JobResult, PendingSteps, names};
 use temporalio_client::WorkflowExecuteUpdateOptions;
@@ -16,16 +16,25 @@ use temporalio_sdk::activities::{
 use tokio_util::sync::CancellationToken;
 
 use super::Activities;
+use super::wake::wake_dependants;
 use crate::error::Error;
 use crate::heartbeats::with_heartbeats;
 use crate::job_context::{AnnounceStart, OpenQuestionUpdate, WorkflowCallbacks};
+
+/// Attempts to wake the tasks that wait for a completed one.
+const MAX_WAKE_ATTEMPTS: u32 = 10;
 
 /// Returns whether the workflow has refused an update, so that a retry cannot succeed.
 fn is_refusal(error: &WorkflowUpdateError) -> bool {
     matches!(error, WorkflowUpdateError::Failed(_))
 }
 
-/// Runs a job as a local activity.
+/// Returns `true` for a job that reads files, texts or repositories, and could need much memory.
+fn can_kill_its_worker(job: JobKind) -> bool {
+    !matches!(job, JobKind::Admit | JobKind::AwaitDelivery)
+}
+
+/// Runs a job as a local activity. Other workers do not try it again after it has killed too many.
 async fn run_inline(
     activities: Arc<Activities>,
     ctx: ActivityContext,
@@ -34,10 +43,17 @@ async fn run_inline(
     let announce: AnnounceStart = Arc::new(|_| Box::pin(async { Ok(()) }));
     let attempt = ctx.info().attempt.saturating_add(request.earlier_attempts);
     let stop = CancellationToken::new();
+    let key = (request.pending.task, request.job_number);
+    let is_counted = can_kill_its_worker(request.job.kind());
+    if is_counted {
+        activities.begin_inline_job(key).await.map_err(Error::into_activity_error)?;
+    }
     // Boxed, because the future of a job with agents is large.
-    Box::pin(activities.run_job(request, attempt, stop, announce))
-        .await
-        .map_err(Error::into_activity_error)
+    let result = Box::pin(activities.run_job(request, attempt, stop, announce)).await;
+    if is_counted {
+        activities.end_inline_job(key).await;
+    }
+    result.map_err(Error::into_activity_error)
 }
 
 /// Runs a job with heartbeats, and stops it on cancellation.
@@ -136,12 +152,22 @@ impl ExecutableActivity for Record {
 
     fn execute(
         receiver: Option<Arc<Activities>>,
-        _ctx: ActivityContext,
+        ctx: ActivityContext,
         pending: PendingSteps,
     ) -> BoxFuture<'static, Result<(), ActivityError>> {
         Box::pin(async move {
-            let saved = registered(receiver)?.save_steps(&pending).await;
-            saved.map(drop).map_err(Error::into_activity_error)
+            let activities = registered(receiver)?;
+            let saved = activities.save_steps(&pending).await;
+            saved.map(drop).map_err(Error::into_activity_error)?;
+            let store = &activities.services.store;
+            match wake_dependants(store, &ctx.client(), &pending).await {
+                // They ask by themselves, so the task need not wait for them.
+                Err(error) if ctx.info().attempt >= MAX_WAKE_ATTEMPTS => {
+                    tracing::warn!(task = %pending.task, %error, "failed to wake waiting tasks");
+                    Ok(())
+                }
+                woken => woken.map_err(Error::into_activity_error),
+            }
         })
     }
 }

@@ -6,9 +6,8 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Number of lost attempts after which a job fails. Then the state machine decides, as after a
-/// crash.
-const MAX_LOST_ATTEMPTS: u32 = 5;
+/// Number of lost attempts after which a job fails. Then a person decides.
+pub(crate) const MAX_LOST_ATTEMPTS: u32 = 5;
 
 /// Heartbeat of an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -20,7 +20,8 @@ pub(super) async fn run(
     worktree: &Worktree,
 ) -> Result<PhaseEnd, Error> {
     let (config, job, phase) = (&*services.config, &ctx.job, ctx.phase());
-    set_up_worktree((config, &services.processes), job, &ctx.project, worktree).await?;
+    let host = (config, &services.processes, &services.egress);
+    set_up_worktree(host, job, &ctx.project, worktree).await?;
     let kind = sandbox::choose(ctx.project.rules.engines.sandbox)
         .map_err(|error| Error::Configuration(error.to_string()))?;
     let place = CommandPlace {
@@ -32,8 +33,7 @@ pub(super) async fn run(
     tokio::fs::create_dir_all(home)
         .await
         .map_err(|error| Error::StoryFile { path: home.clone(), reason: error.to_string() })?;
-    let network =
-        if phase.network { Network::Open { ports: Vec::new() } } else { Network::Disabled };
+    let network = if phase.network { services.egress.network(None) } else { Network::Disabled };
     let seconds =
         phase.timeout_seconds.unwrap_or(job.rules.scrum_master.task_loop.implementation_seconds());
     let command = ShellCommand {
@@ -46,11 +46,12 @@ pub(super) async fn run(
     let which = (job.run_id(), now());
     let ended = command.run(worktree, which, &services.processes, &job.stop).await?;
     let Some(ended) = ended else { return Err(Error::Stopped) };
-    let kind = match ended.code {
-        _ if ended.timed_out => PhaseEndKind::TimedOut,
-        Some(0) => PhaseEndKind::Signal(PhaseSignal::Success, SignalSource::Structured),
+    let kind = match (ended.exceeded, ended.code) {
+        (Some(exceeded), _) => PhaseEndKind::Crashed(exceeded.to_string()),
+        (None, _) if ended.timed_out => PhaseEndKind::TimedOut,
+        (None, Some(0)) => PhaseEndKind::Signal(PhaseSignal::Success, SignalSource::Structured),
         // A script can say that it needs a person.
-        code => match (signal::parse(&ended.output, &phase), code) {
+        (None, code) => match (signal::parse(&ended.output, &phase), code) {
             (signal @ (PhaseSignal::Blocked(_) | PhaseSignal::Failed(_)), _) => {
                 PhaseEndKind::Signal(signal, SignalSource::LastLine)
             }

@@ -68,7 +68,7 @@ impl PipelineActivities {
             reason.parse().map_err(|_| Error::Internal("invalid reason".to_owned()))?;
         for task in tasks {
             let action = Action::Cancel { reason: reason.clone() };
-            let request = ActionRequest { at: now(), by: by.clone(), action };
+            let request = ActionRequest { at: now(), by: by.clone(), auth: None, action };
             let id = format!("cancel-{pipeline}");
             let options = WorkflowExecuteUpdateOptions::builder().update_id(id).build();
             let handle = client.get_workflow_handle::<TaskWorkflow>(workflow_id(task));

@@ -22,6 +22,7 @@ use tamma_flow::{
 };
 use tamma_store::Store;
 use tamma_testkit::agent::{Script, program};
+use tamma_testkit::operator::test_operator;
 use tamma_testkit::project::{ProjectConfig, ScriptedProject};
 use tamma_testkit::repository::Repository;
 use tamma_testkit::sample::{sample_task, task_id};
@@ -127,7 +128,7 @@ impl Cluster {
             fault_injection: self.fault_injection.clone(),
             operator: OperatorConfig {
                 test_environment: self.test_environment.clone(),
-                ..OperatorConfig::default()
+                ..test_operator()
             },
             ..WorkerConfig::new(self.services.folder().join("data"))
         }
@@ -179,6 +180,7 @@ impl Cluster {
             priority: task.priority,
             at: chrono::Utc::now(),
             by: person("Ann"),
+            auth: None,
             submitted_plan: None,
             edition: Edition::NEWEST,
         };
@@ -221,7 +223,8 @@ impl Cluster {
         by: &str,
         action: task_loop::Action,
     ) -> Result<tamma_flow::TaskStatus, String> {
-        let request = ActionRequest { at: chrono::Utc::now(), by: by.parse().unwrap(), action };
+        let (at, by) = (chrono::Utc::now(), by.parse().unwrap());
+        let request = ActionRequest { at, by, auth: None, action };
         let options = WorkflowExecuteUpdateOptions::builder().build();
         let response: Result<ActionResponse, _> =
             handle.execute_update(TaskWorkflow::ask, request, options).await;

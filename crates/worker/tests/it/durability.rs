@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use tamma_core::budget::Grant;
+use tamma_core::cause::AlertCause;
 use tamma_core::task_loop::{Action, State};
 use tamma_flow::pipeline::PipelineWorkflow;
 use tamma_flow::{TaskWorkflow, WorkflowTuning};
@@ -98,6 +100,37 @@ async fn a_long_history_continues_as_new_without_loss() {
     let log = cluster.history(id).await;
     let sequences: Vec<_> = log.iter().map(|entry| entry.sequence).collect();
     assert_eq!(sequences, (1..=cluster.task_loop(id).await.entry_count).collect::<Vec<_>>());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_job_that_kills_its_workers_is_a_question_and_not_tried_again() {
+    let cluster = Cluster::start(&sample_script(1)).await;
+    let client = cluster.client().await;
+    let task = cluster.task(1);
+    let id = task.id;
+    // The second job prepares the task. Six processes have started it, and none has ended it.
+    for number in 0..6 {
+        let process = format!("process {number}");
+        cluster.store.begin_inline_job((id, 2), &process).await.unwrap();
+    }
+    let handle = cluster.start_task(&client, task).await;
+    cluster
+        .with_worker(async {
+            let asked = cluster.until_state(id, State::HumanEscalation).await;
+            let question = asked.open_question.unwrap();
+            assert_eq!(
+                (question.cause, question.resume_state),
+                (AlertCause::WorkersLost, State::Assigned)
+            );
+            let entries = cluster.history(id).await;
+            let explains = |reason: &str| reason.contains("so it is not retried");
+            assert!(entries.iter().any(|entry| entry.reason.as_deref().is_some_and(explains)));
+            // A person can let it run again, which is another job.
+            let retry = Action::Retry { grant: Grant::default() };
+            cluster.request_action(&handle, "Ann", retry).await.unwrap();
+            cluster.until_state(id, State::Completed).await;
+        })
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

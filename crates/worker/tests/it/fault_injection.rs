@@ -9,7 +9,8 @@ use tamma_core::actor::Actor;
 use tamma_core::history::EntryName;
 use tamma_core::ids::TaskId;
 use tamma_core::task_loop::{
-    Command, EventKind, JobKind, JobUsage, State, StepRecord, TaskEvent, TaskReceived, begin, step,
+    Command, EventKind, JobKind, JobUsage, State, StepRecord, TaskEvent, TaskLoop, TaskReceived,
+    begin, step,
 };
 use tamma_core::version::{Edition, FormatVersion};
 use tamma_engine::process::ProcessRecords;
@@ -52,6 +53,7 @@ impl TaskDriver<'_> {
             priority: task.priority,
             at: chrono::Utc::now(),
             by: person("Ann"),
+            auth: None,
             submitted_plan: None,
             edition: Edition::NEWEST,
         };
@@ -109,8 +111,13 @@ impl TaskDriver<'_> {
             let finished = EventKind::JobFinished { job_number, usage, outcome };
             events.push((chrono::Utc::now(), finished));
             for (at, event_kind) in events {
-                let event =
-                    TaskEvent { format: FormatVersion, at, by: Actor::Tamma, kind: event_kind };
+                let event = TaskEvent {
+                    format: FormatVersion,
+                    at,
+                    by: Actor::Tamma,
+                    auth: None,
+                    kind: event_kind,
+                };
                 let step_result = step(&task_loop, &event, &rules).unwrap();
                 task_loop = step_result.next.clone();
                 commands.extend(step_result.commands.iter().cloned());
@@ -128,19 +135,25 @@ impl TaskDriver<'_> {
         }
         self.activities.save_steps(&pending).await.unwrap();
         self.activities.save_steps(&pending).await.unwrap();
-        let range = format!("main..tamma/{id}");
-        let commits = self.cluster.project.repository.git(&["rev-list", &range]).unwrap();
-        let outcome = TaskOutcome {
-            state: task_loop.state,
-            names: self.cluster.entry_names(id).await,
-            commits: commits.lines().count(),
-            plans: self.cluster.store.plan(id, 2).await.is_err(),
-        };
+        let outcome = self.outcome(&task_loop).await;
         assert_eq!(self.cluster.task_loop(id).await, task_loop);
         let sequences: Vec<_> =
             self.cluster.history(id).await.into_iter().map(|entry| entry.sequence).collect();
         assert_eq!(sequences, (1..=task_loop.entry_count).collect::<Vec<_>>());
         (outcome, failed)
+    }
+
+    /// Returns the stored outcome of a closed task.
+    async fn outcome(&self, task_loop: &TaskLoop) -> TaskOutcome {
+        let id = task_loop.task;
+        let range = format!("main..tamma/{id}");
+        let commits = self.cluster.project.repository.git(&["rev-list", &range]).unwrap();
+        TaskOutcome {
+            state: task_loop.state,
+            names: self.cluster.entry_names(id).await,
+            commits: commits.lines().count(),
+            plans: self.cluster.store.plan(id, 2).await.is_err(),
+        }
     }
 
     /// Returns the last saved step.

@@ -320,6 +320,7 @@ async fn new_rules_void_the_approval_and_govern_the_task_from_then_on() {
             let changed = RulesChanged {
                 at: chrono::Utc::now(),
                 by: "Ann".parse().unwrap(),
+                auth: None,
                 rules: rules.clone(),
             };
             let send = async |changed: RulesChanged| {
@@ -363,7 +364,7 @@ async fn new_rules_are_pinned_even_if_the_task_is_being_prepared() {
             cluster.until_state(id, State::Assigned).await;
             let (at, by) = (chrono::Utc::now(), "Ann".parse().unwrap());
             let options = WorkflowExecuteUpdateOptions::builder().build();
-            let changed = RulesChanged { at, by, rules };
+            let changed = RulesChanged { at, by, auth: None, rules };
             let changed = handle.execute_update(TaskWorkflow::change_rules, changed, options).await;
             assert_eq!(changed.unwrap().unwrap().state, State::Assigned);
             std::fs::rename(&away, &git).unwrap();

@@ -30,7 +30,7 @@ use crate::pipelines::{
     until_run,
 };
 
-const WEEK: Duration = Duration::from_hours(24 * 7);
+pub(crate) const WEEK: Duration = Duration::from_hours(24 * 7);
 
 /// Pipeline with only tasks.
 const TASKS: &str = "pipelines:\n  own:\n    phases:\n      - { id: tasks, runner: tasks }\n";
@@ -99,7 +99,7 @@ async fn histories_to_keep() {
 }
 
 /// Moves the clock of a workflow forward. Timers that are due on the way fire.
-async fn fast_forward(client: &Client, workflow_id: &str, duration: Duration) {
+pub(crate) async fn fast_forward(client: &Client, workflow_id: &str, duration: Duration) {
     let fast_forward_id = format!("{} s", duration.as_secs());
     let namespace = "default".to_owned();
     let execution = WorkflowExecution { workflow_id: workflow_id.to_owned(), ..Default::default() };
@@ -128,14 +128,18 @@ async fn fast_forward(client: &Client, workflow_id: &str, duration: Duration) {
         workflow_execution: Some(execution),
         fast_forward_id,
     };
-    let polled = service.poll_workflow_execution_time_skipping(Request::new(poll)).await.unwrap();
-    let result = polled.into_inner().fast_forward_polling_result();
+    let mut result = FastForwardPollingResult::PollTimeout;
+    while result == FastForwardPollingResult::PollTimeout {
+        let poll = Request::new(poll.clone());
+        let polled = service.poll_workflow_execution_time_skipping(poll).await.unwrap();
+        result = polled.into_inner().fast_forward_polling_result();
+    }
     assert_eq!(result, FastForwardPollingResult::FastForwardCompleted);
 }
 
 /// Waits until no workflow task is open, and returns the types of the events, without those of the
 /// fast-forward itself.
-async fn settled_events<W: temporalio_common::HasWorkflowDefinition>(
+pub(crate) async fn settled_events<W: temporalio_common::HasWorkflowDefinition>(
     handle: &temporalio_client::WorkflowHandle<Client, W>,
 ) -> Vec<EventType> {
     until(async || {

@@ -563,7 +563,8 @@ async fn a_phase_that_waits_for_a_quota_continues_as_new() {
     let (mut cluster, log) = cluster(successful_script).await;
     cluster.tuning = WorkflowTuning { history_events: 1, ..cluster.tuning };
     let client = cluster.client().await;
-    let until = chrono::Utc::now() + chrono::TimeDelta::seconds(2);
+    // Longer than a worker needs to start on a busy machine.
+    let until = chrono::Utc::now() + chrono::TimeDelta::seconds(8);
     cluster.store.block_provider("scripted", until).await.unwrap();
     cluster
         .with_worker(async {

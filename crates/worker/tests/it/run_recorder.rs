@@ -51,6 +51,7 @@ impl RecorderFixture {
             priority: Priority::Medium,
             at: Utc::now(),
             by: Actor::Tamma,
+            auth: None,
             submitted_plan: None,
             edition: Edition::NEWEST,
         };

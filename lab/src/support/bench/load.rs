@@ -176,6 +176,7 @@ fn received(cluster: &BenchCluster, number: u64) -> Result<TaskReceived> {
         priority: task.priority,
         at: utc_now(),
         by: Actor::Person("Ann".parse()?),
+        auth: None,
         submitted_plan: None,
         edition: Edition::NEWEST,
     })

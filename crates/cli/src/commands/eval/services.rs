@@ -1,6 +1,7 @@
 //! Tamma for the time of an evaluation: the services of `tamma up`, in the data folder of the output.
 
 use anyhow::{Context as _, Result, anyhow};
+use tamma_core::operator::OperatorConfig;
 use tamma_eval::CaseKey;
 use tamma_server::ServerConfig;
 use tamma_worker::WorkerConfig;
@@ -12,8 +13,9 @@ use crate::client::Client;
 use crate::commands::backend_args::{BackendArgs, PromptArgs};
 use crate::commands::up::{ListenArgs, PrivateServices};
 use crate::endpoint::Endpoint;
+use crate::operator_file;
 use crate::progress::Progress;
-use crate::roles::{self, Backends, ProcessRoles};
+use crate::roles::{self, Backends, ProcessRoles, SchemaStep};
 use crate::services::DataFolderLock;
 
 /// Number of agents that run at once. Cases run one after another.
@@ -45,19 +47,23 @@ async fn run_roles(
     progress: Progress,
     stop: &CancellationToken,
 ) -> Result<()> {
-    let backends = Backends::connect(&database, &temporal, progress).await?;
+    let backends = Backends::connect(&database, &temporal, SchemaStep::Migrate, progress).await?;
     let data = evaluation.output.data();
     let objects = backend.objects(&data);
     let environment = clean_environment();
     let listen = ListenArgs::local(evaluation.arguments.heartbeat_seconds);
-    let server =
-        ServerConfig { environment: environment.clone(), ..listen.server_config(objects.clone()) };
+    // The evaluation writes the configuration of its projects itself.
+    let operator = operator_file::read(&data)?.unwrap_or_default();
+    let operator = OperatorConfig { readable: vec!["/".to_owned()], ..operator };
+    let server = listen.server_config(&data, objects.clone(), operator.clone())?;
+    let server = ServerConfig { environment: environment.clone(), ..server };
+    let token = Some(server.token.clone());
     let prompts = PromptArgs { allow_project_prompts: false };
-    let worker =
-        WorkerConfig { environment, ..roles::worker_config(&data, objects, SLOTS, &prompts)? };
-    let roles = ProcessRoles { server: Some(server), worker: Some(worker), data };
+    let worker = roles::worker_config(&data, objects, SLOTS, &prompts)?;
+    let worker = WorkerConfig { environment, operator, ..worker };
+    let roles = ProcessRoles { server: Some(server), worker: Some(worker), sign_in_as: None, data };
     let (ready, url) = oneshot::channel();
-    let running = roles.run(&backends, stop, |url| {
+    let running = roles.run(&backends, stop, |url, _| {
         // The receiver is gone only if the evaluation has ended.
         let _ = ready.send(url.unwrap_or_default().to_owned());
         Ok(())
@@ -65,7 +71,7 @@ async fn run_roles(
     let working = async {
         let all = async {
             let url = url.await.context("the API server did not start")?;
-            let endpoint = Endpoint { url, pid: std::process::id(), token: None };
+            let endpoint = Endpoint { url, pid: std::process::id(), token };
             let client = Client::for_endpoint(endpoint)?;
             for key in cases {
                 // Boxed, because the future is large.

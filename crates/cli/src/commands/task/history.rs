@@ -62,7 +62,9 @@ pub(super) fn history(arguments: &HistoryArgs) -> Result<ExitCode> {
                 writeln!(out, "{}", style::styled(&date.to_string(), style::STRONG))?;
                 day = Some(date);
             }
-            writeln!(out, "{}", watch::format_entry(entry, zone))?;
+            let auth = entry.auth.map(|auth| style::styled(&format!(" [{auth}]"), style::FAINT));
+            let line = watch::format_entry(entry, zone);
+            writeln!(out, "{line}{}", auth.unwrap_or_default())?;
         }
         Ok(ExitCode::SUCCESS)
     })

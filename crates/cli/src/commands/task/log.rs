@@ -12,7 +12,7 @@ use eventsource_stream::Eventsource as _;
 use futures_util::StreamExt as _;
 use reqwest::{Method, StatusCode};
 use tamma_server::dto::{CurrentRun, RunDetail, RunLine, RunLines, RunList, TaskCard};
-use tamma_store::{LineKind, RunNumber};
+use tamma_store::{Backoff, LineKind, RunNumber};
 use uuid::Uuid;
 
 use crate::client::{self, Client, ClientArgs};
@@ -198,7 +198,8 @@ impl LogReader<'_> {
 
     /// Prints stored and new lines, and resumes a broken stream after the last line.
     async fn follow(&mut self) -> Result<ExitCode> {
-        let (mut outage, mut wait) = (Duration::ZERO, MIN_BACKOFF);
+        let mut outage = Duration::ZERO;
+        let mut backoff = Backoff::new(MIN_BACKOFF, MAX_BACKOFF);
         loop {
             let last_position = self.last_position.clone();
             match self.follow_stream().await {
@@ -210,11 +211,12 @@ impl LogReader<'_> {
                 Ok(false) | Err(_) => {}
             }
             if self.last_position != last_position {
-                (outage, wait) = (Duration::ZERO, MIN_BACKOFF);
+                outage = Duration::ZERO;
+                backoff.reset();
             }
+            let wait = backoff.next_delay();
             tokio::time::sleep(wait).await;
             outage += wait;
-            wait = (wait * 2).min(MAX_BACKOFF);
         }
     }
 

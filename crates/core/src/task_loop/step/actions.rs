@@ -407,6 +407,7 @@ impl StepBuilder<'_> {
         self.task_loop.timeouts = 0;
         self.task_loop.attempts.clear();
         self.task_loop.must_save_work = false;
+        self.task_loop.restarts = 0;
     }
 }
 

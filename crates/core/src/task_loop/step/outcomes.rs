@@ -51,7 +51,7 @@ impl StepBuilder<'_> {
         self.apply_outcome(job, outcome)
     }
 
-    fn record_cost(&mut self, job: ActiveJob, usage: Option<&Usage>) {
+    pub(super) fn record_cost(&mut self, job: ActiveJob, usage: Option<&Usage>) {
         self.task_loop.spend.record(usage, job.reserved_cost);
         if let (JobKind::Implement, Some(Usage { cost: Cost::Known(cost), .. })) = (job.kind, usage)
         {
@@ -64,6 +64,7 @@ impl StepBuilder<'_> {
         use State as S;
         if outcome.is_success() {
             self.task_loop.failures.remove(&self.task_loop.state);
+            self.task_loop.restarts = 0;
         }
         match (self.task_loop.state, job.kind, outcome) {
             // Receive
@@ -542,6 +543,15 @@ impl StepBuilder<'_> {
             }
             (FailureKind::OverBudget, _) if state != State::HumanEscalation => {
                 let cause = AlertCause::Halted(HaltCondition::BudgetExceeded);
+                self.escalate_to_person(Trigger::Alerted, cause, resume, reason)
+            }
+            // Another attempt could kill another worker. A person already has the task if its work
+            // could not be saved.
+            (FailureKind::WorkersLost, State::HumanEscalation) => {
+                self.escalate_failures(reason, data, resume)
+            }
+            (FailureKind::WorkersLost, _) => {
+                let cause = AlertCause::WorkersLost;
                 self.escalate_to_person(Trigger::Alerted, cause, resume, reason)
             }
             // The same prompt would be refused again: a stronger tier, or a person.

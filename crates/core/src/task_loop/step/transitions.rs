@@ -4,6 +4,7 @@
 use std::borrow::Cow;
 
 use super::StepBuilder;
+use crate::actor::Actor;
 use crate::cause::{AlertCause, TimeoutStage};
 use crate::history::{EntryData, EntryName, HistoryEntry};
 use crate::ids::Reference;
@@ -217,6 +218,8 @@ impl StepBuilder<'_> {
             to: self.task_loop.state,
             trigger: on,
             actor: self.actor.clone(),
+            // The council speaks for itself, also if a person called it.
+            auth: self.auth.filter(|_| matches!(self.actor, Actor::Person(_))),
             reason,
             data,
         });
@@ -229,13 +232,16 @@ fn is_council_useful(cause: AlertCause) -> bool {
     !matches!(
         cause,
         AlertCause::Blocked(_)
+            | AlertCause::WorkersLost
             | AlertCause::Halted(Halt::BudgetExceeded | Halt::MaxIterationsReached)
     )
 }
 
 pub(super) fn alert_severity(cause: AlertCause) -> AlertSeverity {
     match cause {
-        AlertCause::Halted(_) | AlertCause::Blocked(_) => AlertSeverity::Critical,
+        AlertCause::Halted(_) | AlertCause::Blocked(_) | AlertCause::WorkersLost => {
+            AlertSeverity::Critical
+        }
         AlertCause::SoftTimeout { stage, .. } => match stage {
             TimeoutStage::Quiet | TimeoutStage::Warned => AlertSeverity::Info,
             TimeoutStage::Alerted => AlertSeverity::Warning,

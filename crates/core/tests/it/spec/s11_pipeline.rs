@@ -345,6 +345,21 @@ fn a_cancelled_run_stops_its_phase_and_can_continue_there() {
 }
 
 #[test]
+fn a_run_whose_workflow_was_lost_stops_with_a_reason_and_can_continue_there() {
+    let lost = || PipelineEvent::WorkflowLost { reason: "terminated".to_owned() };
+    let (run, _) = after(full_run(), [PipelineEvent::Start, success(1)]);
+    let (run, commands) = step(&run, at(), lost()).unwrap();
+    assert!(commands.is_empty(), "nothing runs that could do them");
+    assert_eq!(run.state, stopped(2, PipelineVerdict::Failed, "terminated"));
+    assert_eq!(statuses(&run), [(1, PhaseStatus::Complete), (2, PhaseStatus::Failed)]);
+    assert_eq!(run.resume_request().unwrap().from, 2);
+    assert!(step(&run, at(), lost()).is_err(), "an ended run stays as it is");
+    let (at_gate, _) = step(&at_gate(), at(), lost()).unwrap();
+    assert_eq!(at_gate.state, stopped(1, PipelineVerdict::Failed, "terminated"));
+    assert!(statuses(&at_gate).is_empty(), "the phase has not started");
+}
+
+#[test]
 fn a_run_that_cannot_be_prepared_ends_at_once() {
     let event = PipelineEvent::NotPrepared { error: "no such branch".to_owned() };
     let (run, commands) = step(&full_run(), at(), event).unwrap();

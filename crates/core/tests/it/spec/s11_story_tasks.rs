@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 use rstest::rstest;
 use tamma_core::ids::TaskId;
+use tamma_core::operator::OperatorConfig;
 use tamma_core::pipeline::files;
 use tamma_core::pipeline::{
     GateAnswer, NodeStatus, PhaseDefinition, PhaseRunner, PhaseStatus, PhaseWork, PipelineCommand,
@@ -372,7 +373,7 @@ fn the_status_of_a_story_is_set_in_its_front_matter() {
 
 fn loaded(text: &str) -> Result<rules::Rules, String> {
     let file = ConfigFile { name: "tamma.yaml", text };
-    match rules::load(Some(file), &BTreeMap::new()) {
+    match rules::load(Some(file), &BTreeMap::new(), &OperatorConfig::default()) {
         Ok(loaded) => Ok(loaded.rules),
         Err(problems) => Err(problems.to_string()),
     }

@@ -3,16 +3,18 @@
 use chrono::TimeDelta;
 use rstest::rstest;
 use strum::IntoEnumIterator;
-use tamma_core::actor::Actor;
+use tamma_core::actor::{Actor, AuthMethod, Authentication, RequestInterface};
 use tamma_core::cost::Usd;
 use tamma_core::history::{EntryData, EntryName, HistoryEntry};
 use tamma_core::ids::TaskId;
 use tamma_core::metrics::{Metrics, TimedEntry, compute};
 use tamma_core::rules::Rules;
-use tamma_core::task_loop::{Action, EventKind, Outcome, Refusal, State, TaskLoop, Trigger};
+use tamma_core::task_loop::{
+    Action, EventKind, Outcome, Refusal, State, TaskEvent, TaskLoop, Trigger, step,
+};
 use uuid::Uuid;
 
-use crate::world::{World, costing, minute, reason, text};
+use crate::world::{World, costing, minute, person, reason, text};
 
 #[rstest]
 #[case("SM_TASK_RECEIVED")]
@@ -96,6 +98,28 @@ fn empty_fields_of_an_entry_are_omitted() {
     let world = world.to(State::Planning);
     let json = serde_json::to_value(world.log.last().unwrap()).unwrap();
     assert!(json["data"]["pin"].is_object());
+}
+
+#[test]
+fn an_entry_says_how_its_author_was_authenticated() {
+    let world = World::new();
+    let auth = Authentication { method: AuthMethod::OwnToken, via: RequestInterface::Chat };
+    let cancel = EventKind::ActionRequested(Action::Cancel { reason: reason() });
+    let event = TaskEvent { auth: Some(auth), ..world.event(person("ann"), cancel) };
+    let cancelled = step(&world.it, &event, &Rules::default()).unwrap();
+    assert!(cancelled.entries.iter().all(|entry| entry.auth == Some(auth)));
+    let json = serde_json::to_value(&cancelled.entries[0]).unwrap();
+    assert_eq!(json["auth"], serde_json::json!({ "method": "own_token", "via": "chat" }));
+    assert_eq!(auth.to_string(), "own token, chat");
+    // Events and entries of earlier versions have none, and are written as before.
+    let older = serde_json::to_value(world.event(person("ann"), EventKind::Tick)).unwrap();
+    assert_eq!(older.get("auth"), None);
+    assert_eq!(serde_json::from_value::<TaskEvent>(older).unwrap().auth, None);
+    // Whatever a caller sends, Tamma's own events name nobody's token.
+    let tick = TaskEvent { auth: Some(auth), ..world.event(Actor::Tamma, EventKind::Tick) };
+    if let Ok(ticked) = step(&world.it, &tick, &Rules::default()) {
+        assert!(ticked.entries.iter().all(|entry| entry.auth.is_none()));
+    }
 }
 
 // Metrics

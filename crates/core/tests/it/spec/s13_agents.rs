@@ -8,6 +8,7 @@ use rstest::rstest;
 use serde_json::json;
 use tamma_core::gate::GateKind;
 use tamma_core::level::RiskLevel;
+use tamma_core::operator::OperatorConfig;
 use tamma_core::rules::{
     self, AgentRules, AlertChannel, ChannelType, ConfigFile, ConfigProblem, ConfigProblems,
     DeliveryMode, Effort, GateRules, LoadedRules, Rules, ValueOrigin,
@@ -17,7 +18,13 @@ use tamma_core::tier::Tier;
 fn load(text: &str, pairs: &[(&str, &str)]) -> Result<LoadedRules, ConfigProblems> {
     let variables =
         pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-    rules::load(Some(ConfigFile { name: "tamma.yaml", text }), &variables)
+    let operator = OperatorConfig {
+        variables: vec!["KEY".to_owned()],
+        homes: vec![".config/goose".to_owned()],
+        upstreams: [("OPENAI_API_KEY".to_owned(), vec!["https://example.org".to_owned()])].into(),
+        ..OperatorConfig::default()
+    };
+    rules::load(Some(ConfigFile { name: "tamma.yaml", text }), &variables, &operator)
 }
 
 fn problems(text: &str, pairs: &[(&str, &str)]) -> Vec<ConfigProblem> {
@@ -142,14 +149,10 @@ fn an_agent_named_by_a_variable_must_exist_and_its_value_is_not_shown() {
     let reported = problems("", &[("TAMMA_TIER_SIMPLE_AGENT", "codeks")]);
     assert_eq!(reported.len(), 1, "{reported:#?}");
     assert_eq!(reported[0].variable(), Some("TAMMA_TIER_SIMPLE_AGENT"));
-    let reported =
-        [reported, problems("tiers: {simple: {agent: '${IT}'}}", &[("IT", "codeks")])].concat();
-    assert_eq!(reported.len(), 2, "{reported:#?}");
-    for problem in reported {
-        assert_eq!(problem.fault.code(), "unknown_name");
-        let all = format!("{problem} {problem:?} {:?}", problem.fault.help());
-        assert!(!all.contains("codeks") && !all.contains("did you mean"), "{all}");
-    }
+    let problem = &reported[0];
+    assert_eq!(problem.fault.code(), "unknown_name");
+    let all = format!("{problem} {problem:?} {:?}", problem.fault.help());
+    assert!(!all.contains("codeks") && !all.contains("did you mean"), "{all}");
     let rules = load("", &[("TAMMA_TIER_SIMPLE_AGENT", "codex")]).unwrap().rules;
     assert_eq!(rules.tiers.simple.agent, "codex");
 }

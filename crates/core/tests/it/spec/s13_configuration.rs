@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 use rstest::rstest;
 use serde_json::{Value, json};
+use tamma_core::operator::OperatorConfig;
 use tamma_core::rules::{
     self, ChannelType, ConfigFile, ConfigProblem, ConfigProblems, LoadedRules, Rules, VARIABLES,
     ValueOrigin, VariableTarget,
@@ -22,7 +23,14 @@ fn variables(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
 }
 
 fn load(text: &str, pairs: &[(&str, &str)]) -> Result<LoadedRules, ConfigProblems> {
-    rules::load(Some(ConfigFile { name: "tamma.yaml", text }), &variables(pairs))
+    let file = ConfigFile { name: "tamma.yaml", text };
+    rules::load(Some(file), &variables(pairs), &operator())
+}
+
+/// Operator who lets projects use some variables.
+fn operator() -> OperatorConfig {
+    let names = ["A", "B", "COUNT", "EMPTY", "HOOK_URL", "NAME", "NOT_THERE", "SECRET", "TWO"];
+    OperatorConfig { variables: names.map(str::to_owned).to_vec(), ..OperatorConfig::default() }
 }
 
 fn problems(text: &str, pairs: &[(&str, &str)]) -> Vec<ConfigProblem> {
@@ -53,7 +61,7 @@ fn an_empty_file_means_the_defaults(#[case] text: &str) {
 
 #[test]
 fn no_file_means_the_defaults() {
-    assert_eq!(rules::load(None, &BTreeMap::new()).unwrap().rules, Rules::default());
+    assert_eq!(rules::load(None, &BTreeMap::new(), &operator()).unwrap().rules, Rules::default());
 }
 
 #[rstest]
@@ -131,7 +139,7 @@ fn an_unknown_key_is_reported_with_the_valid_keys() {
     assert_eq!(
         help,
         "use one of `scrum_master`, `tiers`, `agents`, `roles`, `prompts`, `checkout`, `setup`, `gates`, `review`, `council`, \
-         `embeddings`, `chat`, `pipelines`, `delivery`, `engines`, `permissions`, `people`, `budget`, `ceremony`, `prices`, `task_loop`"
+         `pipelines`, `delivery`, `engines`, `permissions`, `people`, `budget`, `ceremony`, `prices`, `task_loop`"
     );
 }
 
@@ -304,46 +312,43 @@ fn a_variable_in_braces_without_quotes_is_explained() {
 fn variables_are_expanded_with_fallbacks_and_escapes() {
     let text = "\
 tiers:
-  simple: {model: 'a-${NAME}'}
-  moderate: {model: '${NOT_THERE:-sonnet}', agent: '${EMPTY:-claude-code}'}
   complex: {model: 'costs $5'}
 budget: {task_usd: null}
-agents: {codex: {command: '$${NAME}', args: ['x$']}}
-ceremony:
-  low: {approvers: '${COUNT}', human_review: '${YES}', budget_usd: '${NOT_THERE:-null}'}
+agents:
+  codex:
+    command: '$${NAME}'
+    args: ['x$']
+    env:
+      ONE: 'a-${NAME}'
+      TWO: '${NOT_THERE:-sonnet}'
+      THREE: '${EMPTY:-claude}-${COUNT}'
 ";
-    let pairs = [("NAME", "haiku"), ("EMPTY", ""), ("COUNT", "2"), ("YES", "true")];
+    let pairs = [("NAME", "haiku"), ("EMPTY", ""), ("COUNT", "2")];
     let rules = load(text, &pairs).unwrap().rules;
-    assert_eq!(rules.tiers.simple.model, "a-haiku");
-    assert_eq!(rules.tiers.moderate.model, "sonnet");
-    assert_eq!(rules.tiers.moderate.agent, "claude-code");
     assert_eq!(rules.tiers.complex.model, "costs $5");
-    assert_eq!(rules.agents["codex"].command, "${NAME}");
-    assert_eq!(rules.agents["codex"].args, ["x$"]);
-    assert_eq!(rules.ceremony.low.approvers, 2);
-    assert!(rules.ceremony.low.human_review);
-    assert_eq!(rules.ceremony.low.budget_usd, None);
+    let codex = &rules.agents["codex"];
+    assert_eq!((codex.command.as_str(), &codex.args[..]), ("${NAME}", &["x$".to_owned()][..]));
+    let values = ["ONE", "TWO", "THREE"].map(|name| codex.env[name].as_str());
+    assert_eq!(values, ["a-haiku", "sonnet", "claude-2"]);
 }
 
 #[test]
 fn the_value_of_a_variable_is_never_shown() {
     let text = "\
 scrum_master:
-  risk_thresholds:
-    critical_files: ['${SECRET}', '${TWO}']
   alerts:
-    channels: [{type: '${SECRET}'}, {type: webhook, config: {url: 'https://x/${SECRET}'}}]
-ceremony:
-  low: {approvers: '${SECRET}', human_review: '${SECRET}', gates: ['${LONG}']}
+    channels: [{type: webhook, config: {url: 'https://x/${SECRET}', secret: '${TWO}'}}]
 ";
-    let long = "[hush".repeat(30);
-    let pairs = [("SECRET", "[hush"), ("TWO", "a/[hush-2"), ("LONG", long.as_str())];
+    let pairs = [
+        ("SECRET", " hush"),
+        ("TWO", "hush"),
+        ("TAMMA_SCRUM_MASTER_MAX_RETRIES", "hush"),
+        ("TAMMA_SCRUM_MASTER_AUTO_APPROVE_LOW_RISK", "hush"),
+        ("TAMMA_ENGINES_SANDBOX", "hush"),
+    ];
     let refused = load(text, &pairs).unwrap_err();
     let codes: Vec<_> = refused.iter().map(|problem| problem.fault.code()).collect();
-    assert_eq!(
-        codes,
-        ["refused", "refused", "unknown_choice", "wrong_type", "wrong_type", "out_of_range",]
-    );
+    assert_eq!(codes, ["not_allowed", "unknown_choice", "wrong_type", "wrong_type"]);
     for problem in refused.iter() {
         let all = format!("{problem} {problem:?} {:?}", problem.fault.help());
         assert!(!all.contains("hush"), "{all}");

@@ -9,6 +9,7 @@ use tamma_core::budget::{self, Grant};
 use tamma_core::cost::Usd;
 use tamma_core::knowledge::{EntryKind, check};
 use tamma_core::learning::lesson_triggers;
+use tamma_core::operator::OperatorConfig;
 use tamma_core::plan::PlanSummary;
 use tamma_core::review::GateCounts;
 use tamma_core::risk;
@@ -55,7 +56,8 @@ fn environment() -> BTreeMap<String, String> {
 /// Loads a file with the variables that it refers to, and without those that would override it.
 fn load(name: &str, text: &str) -> Result<rules::LoadedRules, String> {
     let variables = environment().into_iter().filter(|(name, _)| text.contains(name)).collect();
-    rules::load(Some(ConfigFile { name, text }), &variables).map_err(|error| error.to_string())
+    rules::load(Some(ConfigFile { name, text }), &variables, &OperatorConfig::default())
+        .map_err(|error| error.to_string())
 }
 
 /// Path and value of every scalar of a block-style file, with the line that it is on. Items of a
@@ -422,7 +424,7 @@ scrum_master:
     assert!(variables.keys().all(|name| VARIABLES.iter().any(|it| it.name == name)));
     // A channel of Slack needs more than its name.
     variables.remove("TAMMA_ALERT_SLACK_CHANNEL");
-    let loaded = rules::load(Some(file), &variables).unwrap();
+    let loaded = rules::load(Some(file), &variables, &OperatorConfig::default()).unwrap();
     let task_loop = &loaded.rules.scrum_master.task_loop;
     assert_eq!((task_loop.max_retries, task_loop.timeout_ms), (3, 3_600_000));
     assert!(task_loop.auto_approve_low_risk);

@@ -508,6 +508,7 @@ fn a_submitted_plan_is_reviewed_first() {
         priority: tamma_core::task::Priority::High,
         at: minute(0),
         by: Actor::Tamma,
+        auth: None,
         submitted_plan: Some(text("brought")),
         edition: Edition::NEWEST,
     };

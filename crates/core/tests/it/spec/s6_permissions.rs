@@ -1,13 +1,19 @@
 //! Section 6: configured permissions and sandbox of agents.
 
 use rstest::rstest;
+use tamma_core::operator::{OperatorConfig, WeakestSandbox};
 use tamma_core::rules::{
     self, AccessKind, AgentRole, ConfigFile, PermissionLists, PermissionRule, Rules, SandboxMode,
 };
 
 fn load(text: &str) -> Rules {
     let source = ConfigFile { name: "tamma.yaml", text };
-    rules::load(Some(source), &std::collections::BTreeMap::new()).unwrap().rules
+    let operator = OperatorConfig {
+        weakest_sandbox: WeakestSandbox::Off,
+        readable: vec!["/srv".to_owned()],
+        ..OperatorConfig::default()
+    };
+    rules::load(Some(source), &std::collections::BTreeMap::new(), &operator).unwrap().rules
 }
 
 #[test]

@@ -5,7 +5,7 @@ use tamma_core::budget::Grant;
 use tamma_core::cause::{AlertCause, LoopLimit};
 use tamma_core::failure::FailureKind;
 use tamma_core::history::{EntryData, EntryName};
-use tamma_core::task_loop::{Action, AlertKind, Job, Outcome, State};
+use tamma_core::task_loop::{Action, AlertKind, AlertSeverity, Job, Outcome, State};
 use tamma_core::tier::Tier;
 
 use crate::world::{World, commit, failure, note, text};
@@ -77,6 +77,42 @@ fn other_refused_jobs_ask_a_person_at_once(#[case] state: State) {
     assert_eq!(world.it.state, State::HumanEscalation);
     let question = world.it.open_question.as_ref().unwrap();
     assert_eq!((question.cause, question.resume_state), (AlertCause::AgentRefused, state));
+}
+
+#[rstest]
+#[case(State::Pending, State::Pending)]
+#[case(State::Planning, State::Planning)]
+#[case(State::InProgress, State::Validated)]
+#[case(State::Testing, State::Testing)]
+#[case(State::QualityReview, State::QualityReview)]
+#[case(State::Committing, State::Committing)]
+fn a_job_that_kills_its_workers_goes_to_a_person_at_once(
+    #[case] state: State,
+    #[case] resume: State,
+) {
+    let mut world = World::new().to(state);
+    world.done(failure(FailureKind::WorkersLost));
+    assert_eq!(world.it.state, State::HumanEscalation);
+    let question = world.it.open_question.as_ref().unwrap();
+    assert_eq!((question.cause, question.resume_state), (AlertCause::WorkersLost, resume));
+    let alert = world.alerts()[0];
+    assert_eq!((alert.kind, alert.severity), (AlertKind::Error, AlertSeverity::Critical));
+    let entry = world.log.iter().rev().find(|entry| entry.to != entry.from).unwrap();
+    assert_eq!(entry.reason.as_deref(), Some("it broke"), "the history says why");
+    assert_eq!(world.it.councils, 0, "a council would run on the same workers");
+}
+
+#[test]
+fn work_that_kills_its_workers_when_it_is_saved_stays_where_it_is() {
+    let mut world = World::new().to(State::Testing);
+    world.done(failure(FailureKind::WorkersLost));
+    assert_eq!(world.started_job(), Some(&Job::SaveWork));
+    world.done(failure(FailureKind::WorkersLost));
+    assert_eq!((world.it.state, world.it.must_save_work), (State::HumanEscalation, false));
+    assert!(world.it.active_job.is_none(), "no other worker tries it");
+    assert!(world.it.open_question.is_some());
+    world.ask(Action::Retry { grant: Grant::default() });
+    assert_eq!(world.it.state, State::Testing);
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use proptest::prelude::*;
 use rstest::rstest;
 use tamma_core::issue::{IssueCategory, IssueSeverity};
+use tamma_core::operator::OperatorConfig;
 use tamma_core::review::evidence::{EvidenceError, EvidenceIndex, referenced_files};
 use tamma_core::review::patterns::{LineMatcher, ReviewPatterns, find_secrets, mask_secret_lines};
 use tamma_core::review::{CriterionJudgement, judge_criteria};
@@ -13,7 +14,7 @@ use tamma_core::tier::Tier;
 
 fn load(text: &str) -> Result<Rules, ConfigProblems> {
     let file = ConfigFile { name: "tamma.yaml", text };
-    rules::load(Some(file), &BTreeMap::new()).map(|loaded| loaded.rules)
+    rules::load(Some(file), &BTreeMap::new(), &OperatorConfig::default()).map(|loaded| loaded.rules)
 }
 
 // Patterns

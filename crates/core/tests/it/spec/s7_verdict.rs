@@ -9,6 +9,7 @@ use tamma_core::gate::{
     judge_with_base_tests,
 };
 use tamma_core::issue::{Issue, IssueCategory, IssueSeverity};
+use tamma_core::operator::OperatorConfig;
 use tamma_core::plan::{FileAction, FileChange};
 use tamma_core::review::conformance::{Conformance, PlanMismatch, compare};
 use tamma_core::review::evidence::{EvidenceError, EvidenceIndex};
@@ -439,7 +440,7 @@ fn with_gates(commands: &[&str]) -> Rules {
         gates.map(|(at, command)| format!("  g{at}: {{ command: '{command}' }}\n")).collect();
     let text = format!("gates:\n{}", gates.concat());
     let file = rules::ConfigFile { name: "tamma.yaml", text: &text };
-    rules::load(Some(file), &BTreeMap::new()).unwrap().rules
+    rules::load(Some(file), &BTreeMap::new(), &OperatorConfig::default()).unwrap().rules
 }
 
 #[rstest]

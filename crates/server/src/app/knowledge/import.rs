@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeSet, HashSet};
 
+use tamma_core::access::Permission;
 use tamma_core::ids::ProjectId;
 use tamma_core::knowledge::{EntryScope, EntryStatus, KnowledgeEntry, content_warnings};
-use tamma_core::rules::Permission;
 use tamma_store::{KnowledgeAction, StoredEntry};
 
-use super::{App, Error, Principal, validate_entry};
+use super::{App, Error, Principal, authorize_scope, validate_entry};
 use crate::dto::{KnowledgeImportRequest, KnowledgeImportResult, short_id};
 
 impl App {
@@ -44,7 +44,7 @@ impl App {
             // Imported entries can already be approved, so both scopes need the permission to decide.
             for scope in before.map(|stored| stored.entry.scope).into_iter().chain([entry.scope]) {
                 if permitted.insert(scope) {
-                    self.authorize_scope(by, Permission::Decide, scope).await?;
+                    authorize_scope(by, Permission::Decide, scope)?;
                 }
             }
             if before.is_some_and(|stored| stored.entry == entry) {

@@ -1,7 +1,7 @@
 //! Forms to add and edit knowledge entries.
 
 use askama::Template;
-use axum::extract::{Path, State};
+use axum::extract::Path;
 use chrono::NaiveDate;
 use strum::IntoEnumIterator as _;
 use tamma_core::ids::KnowledgeId;
@@ -225,15 +225,12 @@ async fn render_form(
     Ok(page)
 }
 
-pub(in crate::web) async fn new_form(
-    State(state): State<WebState>,
-    session: Session,
-) -> PageResult {
+pub(in crate::web) async fn new_form(state: WebState, session: Session) -> PageResult {
     render_form(&state, &session, EntryInput::empty(), false, Vec::new()).await
 }
 
 pub(in crate::web) async fn edit_form(
-    State(state): State<WebState>,
+    state: WebState,
     session: Session,
     Path(id): Path<String>,
 ) -> PageResult {
@@ -251,7 +248,7 @@ pub(in crate::web) async fn edit_form(
 
 /// Adds an entry.
 pub(in crate::web) async fn add(
-    State(state): State<WebState>,
+    state: WebState,
     session: Session,
     fields: FormFields,
 ) -> PageResult {
@@ -300,7 +297,7 @@ pub(in crate::web) async fn add(
 
 /// Edits an entry.
 pub(in crate::web) async fn update(
-    State(state): State<WebState>,
+    state: WebState,
     session: Session,
     Path(id): Path<String>,
     fields: FormFields,

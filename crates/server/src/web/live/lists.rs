@@ -1,15 +1,15 @@
 //! Live updates of the board, the inbox and the agents page.
 //!
-//! Each board update is computed once for all browsers. Updates are idempotent: a card moves to its
-//! column from any other one. A browser that was disconnected or too slow gets the changed tasks,
-//! or the whole page if there are many.
+//! Each board update is computed once for all people who read the same projects. Updates are
+//! idempotent: a card moves to its column from any other one. A browser that was disconnected or too
+//! slow gets the changed tasks, or the whole page if there are many.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use askama::Template;
-use axum::extract::{Path, Query, State};
+use axum::extract::{Path, Query};
 use axum::http::HeaderMap;
 use axum::response::Response;
 use axum::response::sse::Event;
@@ -17,6 +17,7 @@ use chrono::DateTime;
 use futures_util::stream;
 use serde::Deserialize;
 use strum::IntoEnumIterator as _;
+use tamma_core::access::ProjectScope;
 use tamma_core::ids::{PipelineId, TaskId};
 use tamma_core::task_loop::Phase;
 use tamma_store::TaskChange;
@@ -45,9 +46,11 @@ const MAX_SINGLE_UPDATES: usize = 50;
 /// Refresh interval of the agents page without other changes.
 const WORKER_POLL_INTERVAL: Duration = Duration::from_secs(15);
 
-/// Board updates by change, computed once for all browsers.
+/// Board updates by change, computed once for all browsers whose people read the same projects.
 #[derive(Clone, Default)]
-pub(in crate::web) struct BoardFeed(Arc<Mutex<VecDeque<(TaskChange, UpdateCell)>>>);
+pub(in crate::web) struct BoardFeed(Arc<Mutex<VecDeque<CachedUpdate>>>);
+
+type CachedUpdate = ((TaskChange, ProjectScope), UpdateCell);
 
 type UpdateCell = Arc<OnceCell<Option<Arc<BoardUpdate>>>>;
 
@@ -65,15 +68,17 @@ impl BoardFeed {
     async fn update_for(
         &self,
         app: &App,
+        scope: &ProjectScope,
         change: TaskChange,
     ) -> Result<Option<Arc<BoardUpdate>>, Error> {
+        let key = (change, scope.clone());
         let cell = {
             let mut cached = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Some((_, cell)) = cached.iter().find(|(it, _)| *it == change) {
+            if let Some((_, cell)) = cached.iter().find(|(it, _)| *it == key) {
                 Arc::clone(cell)
             } else {
                 let cell = UpdateCell::default();
-                cached.push_back((change, Arc::clone(&cell)));
+                cached.push_back((key, Arc::clone(&cell)));
                 if cached.len() > MAX_CACHED_UPDATES {
                     cached.pop_front();
                 }
@@ -122,6 +127,8 @@ async fn missed_changes(
 /// Browser that displays a list.
 struct ListSubscriber {
     app: App,
+    /// Projects that the person can read.
+    scope: ProjectScope,
     layout: Layout,
     permissions: PagePermissions,
     changes: AllTasksSubscriber,
@@ -147,6 +154,7 @@ impl ListSubscriber {
             missed.map_err(|error| PageError::new(Layout::for_session(session), error))?;
         Ok(Self {
             app: state.app.clone(),
+            scope: session.rights.scope(),
             layout: Layout::for_session(session),
             permissions: PagePermissions::for_session(&state.app, session),
             changes,
@@ -195,7 +203,7 @@ fn waiting_badge(layout: &Layout, waiting: u64) -> Result<String, Error> {
 
 /// Streams changes of the board.
 pub(in crate::web) async fn board_stream(
-    State(state): State<WebState>,
+    state: WebState,
     session: Session,
     Query(query): Query<BoardQuery>,
     Query(since): Query<LiveQuery>,
@@ -213,7 +221,7 @@ pub(in crate::web) async fn board_stream(
                     // A filtered board is reloaded: only the database knows which
                     // tasks match.
                     LiveEvent::Change(change) if one_by_one => {
-                        match feed.update_for(&subscriber.app, change).await {
+                        match feed.update_for(&subscriber.app, &subscriber.scope, change).await {
                             Ok(Some(update)) => {
                                 card_update(&mut subscriber, &update, &mut sent_counts).await
                             }
@@ -287,7 +295,7 @@ async fn board_update(subscriber: &mut ListSubscriber, query: &BoardQuery) -> St
 
 /// Streams changes of the inbox.
 pub(in crate::web) async fn inbox_stream(
-    State(state): State<WebState>,
+    state: WebState,
     session: Session,
     Query(since): Query<LiveQuery>,
     headers: HeaderMap,
@@ -356,7 +364,7 @@ async fn inbox_update(subscriber: &mut ListSubscriber, event: LiveEvent) -> Stre
 
 /// Streams changes of the agents page.
 pub(in crate::web) async fn agents_stream(
-    State(state): State<WebState>,
+    state: WebState,
     session: Session,
     headers: HeaderMap,
 ) -> Result<Response, PageError> {
@@ -389,12 +397,15 @@ async fn agents_update(subscriber: &mut ListSubscriber) -> StreamUpdate {
 
 /// Streams changes of a story's page.
 pub(in crate::web) async fn pipeline_stream(
-    State(state): State<WebState>,
+    state: WebState,
     session: Session,
     Path(id): Path<Uuid>,
     headers: HeaderMap,
 ) -> Result<Response, PageError> {
     let mut subscriber = ListSubscriber::new(&state, &session, &headers, None).await?;
+    // A story that the person cannot read is missing.
+    let story = state.app.store.pipeline(PipelineId(id)).await.map_err(Error::from);
+    story.map_err(|error| PageError::new(Layout::for_session(&session), error))?;
     // The story may have changed since its page was rendered.
     subscriber.needs_reload = true;
     let parts = stream::unfold((subscriber, None), move |(mut subscriber, mut shown)| async move {

@@ -79,8 +79,8 @@ impl Chart {
         points: Vec<ChartPoint>,
     ) -> Self {
         let (size, width, height, left) = match size {
-            ChartSize::Large => ("large", 1080, 240, 66),
-            ChartSize::Small => ("", 360, 120, 42),
+            ChartSize::Large => ("large", 1080, 240, 104),
+            ChartSize::Small => ("", 360, 120, 58),
         };
         let mut chart = Self {
             id,
@@ -178,7 +178,7 @@ impl Chart {
         (self.verdict, self.tone) = match met {
             Some(true) => ("met", "good"),
             Some(false) => ("missed", "bad"),
-            None => ("no data", "wait"),
+            None => ("", "wait"),
         };
         self.target = label;
         self

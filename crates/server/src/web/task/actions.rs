@@ -300,7 +300,7 @@ fn convene_form(data: &TaskData) -> ActionForm {
     let max = data.rules.scrum_master.task_loop.max_councils;
     let left = max.saturating_sub(data.task_loop.councils);
     let consequence = format!(
-        "{} and a chair analyse the task, and it then returns to where it was. {} left.",
+        "{} and a chair analyse the task. It then returns to its current state. {} left.",
         pluralize(members, "model"),
         pluralize(left, "council"),
     );

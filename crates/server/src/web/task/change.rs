@@ -1,6 +1,6 @@
 //! Change tab of a task: its diff.
 
-use axum::extract::{Path, Query, State};
+use axum::extract::{Path, Query};
 use serde::Deserialize;
 use tamma_core::ids::TaskId;
 use tamma_core::review::patch::{self, PatchLine};
@@ -72,7 +72,7 @@ pub(in crate::web) struct ChangeQuery {
 }
 
 pub(in crate::web) async fn page(
-    State(state): State<WebState>,
+    state: WebState,
     session: Session,
     Path(id): Path<Uuid>,
     Query(query): Query<ChangeQuery>,

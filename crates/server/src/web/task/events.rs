@@ -1,6 +1,6 @@
 //! History tab of a task.
 
-use axum::extract::{Path, Query, State};
+use axum::extract::{Path, Query};
 use serde::Deserialize;
 use tamma_core::actor::Actor;
 use tamma_core::format::{capitalize, pluralize};
@@ -31,6 +31,8 @@ pub(in crate::web) struct EventView {
     pub(in crate::web) transition: Option<(&'static str, &'static str)>,
     /// Person who caused it; `None` for Tamma itself.
     pub(in crate::web) actor: Option<String>,
+    /// Authentication of that person.
+    pub(in crate::web) auth: Option<String>,
     pub(in crate::web) reason: Option<String>,
     /// Data of the entry, as JSON.
     pub(in crate::web) data: Option<String>,
@@ -50,6 +52,7 @@ impl EventView {
                 Actor::Person(name) => Some(name.to_string()),
                 _ => None,
             },
+            auth: entry.auth.map(|auth| auth.to_string()),
             reason: entry.reason.as_deref().map(str::to_owned),
             data: match &entry.data {
                 EntryData::None => None,
@@ -85,7 +88,7 @@ pub(in crate::web) struct EventsQuery {
 }
 
 pub(in crate::web) async fn page(
-    State(state): State<WebState>,
+    state: WebState,
     session: Session,
     Path(id): Path<Uuid>,
     Query(from): Query<EventsQuery>,

@@ -1,6 +1,6 @@
 //! Log tab of a task: output of its agents.
 
-use axum::extract::{Path, Query, State};
+use axum::extract::{Path, Query};
 use serde::Deserialize;
 use tamma_core::format::{format_duration, format_usd, humanize, pluralize};
 use tamma_core::ids::TaskId;
@@ -100,7 +100,7 @@ impl LogQuery {
 }
 
 pub(in crate::web) async fn page(
-    State(state): State<WebState>,
+    state: WebState,
     session: Session,
     Path(id): Path<Uuid>,
     Query(query): Query<LogQuery>,
@@ -146,7 +146,7 @@ pub(in crate::web) async fn page(
         }))
         .collect();
     let kinds = vec![
-        SelectOption::new("", "messages and actions", &query.kinds),
+        SelectOption::new("", "Messages and actions", &query.kinds),
         SelectOption::new("all", "All, including thoughts and model calls", &query.kinds),
     ];
     let log = LogView { lines: lines.iter().skip(skip).map(LogLineView::new).collect(), end_text };
@@ -173,7 +173,7 @@ fn run_view(task: Uuid, run: &dto::RunDetail) -> RunView {
     RunView {
         run: run.run.clone(),
         facts: format!("{}, {agent}, {result}", run.mode),
-        cost: usd.map_or_else(|| "unknown".to_owned(), format_usd),
+        cost: usd.map_or_else(|| "cost unknown".to_owned(), format_usd),
         transcript_href: run
             .transcript
             .then(|| format!("/api/v1/tasks/{task}/runs/{}/transcript", run.run)),

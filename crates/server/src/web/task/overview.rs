@@ -306,7 +306,7 @@ fn matched_entry(it: &dto::KnowledgeMatch) -> MatchedEntry {
         short_id: it.short.clone(),
         relevance: it.relevance,
         text: it.text.clone(),
-        reasons: it.reason_texts.join("; "),
+        reasons: it.reason_texts.join("; ").replace('`', ""),
         origin: match (&it.owner, it.evidence.as_slice()) {
             (Some(owner), _) => Some(format!("Owner: {owner}.")),
             (None, []) => None,

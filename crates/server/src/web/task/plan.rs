@@ -1,7 +1,7 @@
 //! Plans of a task: comparison and editing.
 
 use askama::Template;
-use axum::extract::{Path, Query, State};
+use axum::extract::{Path, Query};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use similar::{ChangeTag, TextDiff};
@@ -56,7 +56,7 @@ pub(in crate::web) struct ComparisonQuery {
 }
 
 pub(in crate::web) async fn compare(
-    State(state): State<WebState>,
+    state: WebState,
     session: Session,
     Path(id): Path<Uuid>,
     Query(pair): Query<ComparisonQuery>,
@@ -176,7 +176,7 @@ struct PlanFileRow {
 
 /// Renders the form to edit the current plan.
 pub(in crate::web) async fn edit_form(
-    State(state): State<WebState>,
+    state: WebState,
     session: Session,
     Path(id): Path<Uuid>,
 ) -> PageResult {
@@ -227,7 +227,7 @@ pub(in crate::web) async fn edit_form(
 
 /// Applies the edited fields, or sends them to the planner.
 pub(in crate::web) async fn submit_changes(
-    State(state): State<WebState>,
+    state: WebState,
     session: Session,
     Path(id): Path<Uuid>,
     fields: FormFields,

@@ -1,8 +1,9 @@
 //! Open question of a task.
 
+use tamma_core::access::Permission;
 use tamma_core::format::capitalize;
-use tamma_core::rules::Permission;
-use tamma_core::task_loop::NextStep;
+use tamma_core::requested_permissions::requested_permissions;
+use tamma_core::task_loop::{AnswerKind, NextStep};
 
 use super::TaskData;
 use super::actions::{self, ActionForm};
@@ -62,9 +63,16 @@ impl QuestionView {
         if !["", "change"].contains(&tab) {
             return Self::Brief { title };
         }
+        let agent_question = question.agent_question.as_deref().unwrap_or_default();
+        let asks_for_permissions = !requested_permissions(agent_question).is_empty();
         let mut answers = Vec::new();
         for answer in &question.answers {
-            if permissions.allows(detail.card.project, Permission::from(*answer)).await {
+            let needed = match answer {
+                // A yes grants them, so it is a decision.
+                AnswerKind::Reply if asks_for_permissions => Permission::Decide,
+                answer => Permission::from(*answer),
+            };
+            if permissions.allows(detail.card.project, needed) {
                 answers.push(*answer);
             }
         }
@@ -91,8 +99,7 @@ impl QuestionView {
                 .map(|text| AgentQuestion { text, default_answer: question.default.clone() }),
             context: actions::decision_context(data),
             answers,
-            can_acknowledge: !is_seen
-                && permissions.allows(detail.card.project, Permission::Work).await,
+            can_acknowledge: !is_seen && permissions.allows(detail.card.project, Permission::Work),
         }))
     }
 }

@@ -1,7 +1,7 @@
 //! Review tab of a task: results of each iteration and the decisions that followed.
 
 use askama::Template;
-use axum::extract::{Path, State};
+use axum::extract::Path;
 use tamma_core::format::format_usd;
 use tamma_core::gate::GateStatus;
 use tamma_core::ids::TaskId;
@@ -95,7 +95,7 @@ struct CouncilMemberView {
 }
 
 pub(in crate::web) async fn page(
-    State(state): State<WebState>,
+    state: WebState,
     session: Session,
     Path(id): Path<Uuid>,
 ) -> PageResult {

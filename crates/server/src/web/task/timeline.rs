@@ -14,7 +14,7 @@ use crate::web::layout::DisplayTime;
 /// Maximum number of stops; older ones are left out.
 const MAX_STOPS: usize = 40;
 
-/// Vertical positions of the lanes: normal progress, rework, and waiting on a person.
+/// Vertical positions of the lanes: normal progress, rework, and escalation to a person.
 const LANE_HEIGHTS: [u8; 3] = [10, 24, 40];
 
 pub(in crate::web) struct Timeline {
@@ -117,7 +117,7 @@ fn tone(state: State) -> &'static str {
         State::Adjusting | State::CtoIntervention => "warn",
         State::Completed => "good",
         State::Failed => "bad",
-        State::Cancelled => "hold",
+        State::Cancelled => "off",
         _ => "work",
     }
 }

@@ -1,0 +1,305 @@
+//! Rights of people: which role lets a person do what, and in which projects.
+//!
+//! This is the only place that decides. Callers authenticate a person, load the roles that the store
+//! has for them, and ask [`AccessRights`]. A person without a role in a project has no right there,
+//! not even to know that it exists. Whoever holds the operator token has every right everywhere.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use strum::{Display, EnumIter, EnumString};
+
+use crate::ids::ProjectId;
+
+/// Role that a person can be granted in a project. Each role includes the ones before it.
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    JsonSchema,
+    Display,
+    EnumString,
+    EnumIter,
+)]
+#[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
+pub enum PersonRole {
+    /// Read only.
+    Viewer,
+    /// Add and control tasks, and answer agents' questions.
+    Member,
+    /// Decide on plans, changes, prohibitions, budgets and knowledge.
+    Approver,
+}
+
+/// Role of a caller in a project, with the one that nobody can be granted. Each role includes the
+/// ones before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Display, EnumIter)]
+#[strum(serialize_all = "snake_case")]
+pub enum AccessRole {
+    /// Reads the project.
+    Viewer,
+    /// Works in the project.
+    Member,
+    /// Decides in the project.
+    Approver,
+    /// Operates the installation: holds the operator token.
+    Operator,
+}
+
+impl From<PersonRole> for AccessRole {
+    fn from(role: PersonRole) -> Self {
+        match role {
+            PersonRole::Viewer => Self::Viewer,
+            PersonRole::Member => Self::Member,
+            PersonRole::Approver => Self::Approver,
+        }
+    }
+}
+
+/// Permission that a use case requires: a group of actions that the same roles can do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Display, EnumIter)]
+#[strum(serialize_all = "snake_case")]
+pub enum Permission {
+    /// Read everything of a project.
+    Read,
+    /// Add and control tasks.
+    Work,
+    /// Make decisions.
+    Decide,
+    /// Change who can do what, and which repositories there are, and repair tasks.
+    Operate,
+}
+
+impl Permission {
+    /// Returns the lowest role that has this permission.
+    pub fn required_role(self) -> AccessRole {
+        match self {
+            Self::Read => AccessRole::Viewer,
+            Self::Work => AccessRole::Member,
+            Self::Decide => AccessRole::Approver,
+            Self::Operate => AccessRole::Operator,
+        }
+    }
+}
+
+/// Everything that a person can ask of the installation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Display, EnumIter)]
+#[strum(serialize_all = "snake_case")]
+pub enum AccessAction {
+    /// See a project, its tasks, pipelines, knowledge, alerts, metrics and people.
+    ReadProject,
+    /// Read plans, changes, logs, transcripts and outputs, which quote the repository.
+    ReadContent,
+    /// Export history or everything about a task.
+    Export,
+    /// Add a task, or start the pipeline of a story.
+    AddTask,
+    /// Pause, resume, cancel, modify or rate a task, or request changes.
+    ControlTask,
+    /// Reply to an agent's question.
+    AnswerQuestion,
+    /// Decide on a plan, a change, a prohibition, a budget, a retry or a gate.
+    Decide,
+    /// Propose knowledge.
+    ProposeKnowledge,
+    /// Approve, reject, retire or edit knowledge.
+    DecideKnowledge,
+    /// Send a test message to a project's alert channels.
+    TestAlerts,
+    /// Apply new rules to open tasks.
+    ChangeRules,
+    /// Register a repository, or change a registered one.
+    RegisterProject,
+    /// Restart a task from the database, whatever its workflow does.
+    RestartTask,
+    /// Issue and revoke personal access tokens.
+    ManagePeople,
+    /// Grant and revoke roles.
+    ManageAccess,
+}
+
+impl AccessAction {
+    /// Returns the permission that the action requires.
+    pub fn permission(self) -> Permission {
+        match self {
+            Self::ReadProject | Self::ReadContent | Self::Export => Permission::Read,
+            Self::AddTask
+            | Self::ControlTask
+            | Self::AnswerQuestion
+            | Self::ProposeKnowledge
+            | Self::TestAlerts => Permission::Work,
+            Self::Decide | Self::DecideKnowledge | Self::ChangeRules => Permission::Decide,
+            Self::RegisterProject | Self::RestartTask | Self::ManagePeople | Self::ManageAccess => {
+                Permission::Operate
+            }
+        }
+    }
+}
+
+/// Projects whose data a caller can read.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ProjectScope {
+    /// Every project, also future ones: the operator, and Tamma's own services.
+    All,
+    /// These projects; none if it is empty.
+    Only(BTreeSet<ProjectId>),
+}
+
+impl ProjectScope {
+    /// Returns true if data of this project can be read.
+    pub fn includes(&self, project: ProjectId) -> bool {
+        match self {
+            Self::All => true,
+            Self::Only(projects) => projects.contains(&project),
+        }
+    }
+}
+
+/// Rights of one caller.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AccessRights {
+    /// Holder of the operator token.
+    Operator,
+    /// Person with a role in each of these projects.
+    Person(BTreeMap<ProjectId, PersonRole>),
+}
+
+impl AccessRights {
+    /// Rights of somebody whose roles are unknown: none.
+    pub const NONE: Self = Self::Person(BTreeMap::new());
+
+    /// Returns the role in a project; `None` if there is none.
+    pub fn role(&self, project: ProjectId) -> Option<AccessRole> {
+        match self {
+            Self::Operator => Some(AccessRole::Operator),
+            Self::Person(roles) => roles.get(&project).copied().map(AccessRole::from),
+        }
+    }
+
+    /// Returns the highest role in any project; `None` without a role.
+    pub fn highest_role(&self) -> Option<AccessRole> {
+        match self {
+            Self::Operator => Some(AccessRole::Operator),
+            Self::Person(roles) => roles.values().copied().map(AccessRole::from).max(),
+        }
+    }
+
+    /// Returns true if the caller has a permission in a project.
+    pub fn allows(&self, permission: Permission, project: ProjectId) -> bool {
+        self.role(project).is_some_and(|role| role >= permission.required_role())
+    }
+
+    /// Returns true if the caller has a permission in at least one project.
+    pub fn allows_anywhere(&self, permission: Permission) -> bool {
+        self.highest_role().is_some_and(|role| role >= permission.required_role())
+    }
+
+    /// Returns true if the caller can do an action in a project.
+    pub fn can(&self, action: AccessAction, project: ProjectId) -> bool {
+        self.allows(action.permission(), project)
+    }
+
+    /// Returns the projects that the caller can read.
+    pub fn scope(&self) -> ProjectScope {
+        match self {
+            Self::Operator => ProjectScope::All,
+            Self::Person(roles) => {
+                let readable = roles.keys().filter(|it| self.can(AccessAction::ReadProject, **it));
+                ProjectScope::Only(readable.copied().collect())
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use strum::IntoEnumIterator as _;
+
+    use super::*;
+
+    fn project(number: u8) -> ProjectId {
+        ProjectId(uuid::Uuid::from_u128(number.into()))
+    }
+
+    /// One column per role: the actions that the role adds to the ones before it.
+    #[test]
+    fn each_role_adds_these_actions() {
+        let mut before = BTreeSet::new();
+        let table: Vec<String> = AccessRole::iter()
+            .map(|role| {
+                let is_allowed =
+                    |action: &AccessAction| role >= action.permission().required_role();
+                let all: BTreeSet<_> = AccessAction::iter().filter(is_allowed).collect();
+                let new: Vec<_> = all.difference(&before).map(ToString::to_string).collect();
+                before.clone_from(&all);
+                format!("{role}: {}", new.join(", "))
+            })
+            .collect();
+        assert_eq!(
+            table,
+            [
+                "viewer: read_project, read_content, export",
+                "member: add_task, control_task, answer_question, propose_knowledge, test_alerts",
+                "approver: decide, decide_knowledge, change_rules",
+                "operator: register_project, restart_task, manage_people, manage_access",
+            ]
+        );
+        assert_eq!(before.len(), AccessAction::iter().count(), "an operator can do everything");
+    }
+
+    fn any_role() -> impl Strategy<Value = PersonRole> {
+        prop::sample::select(PersonRole::iter().collect::<Vec<_>>())
+    }
+
+    fn any_action() -> impl Strategy<Value = AccessAction> {
+        prop::sample::select(AccessAction::iter().collect::<Vec<_>>())
+    }
+
+    proptest! {
+        #[test]
+        fn a_higher_role_can_do_everything_that_a_lower_one_can(
+            action in any_action(), one in any_role(), other in any_role(), at in 0..4_u8,
+        ) {
+            let (lower, higher) = (one.min(other), one.max(other));
+            let rights = |role| AccessRights::Person([(project(at), role)].into());
+            if rights(lower).can(action, project(at)) {
+                prop_assert!(rights(higher).can(action, project(at)));
+            }
+            prop_assert!(AccessRights::Operator.can(action, project(at)));
+        }
+
+        #[test]
+        fn rights_end_at_the_project_they_were_granted_in(
+            action in any_action(),
+            roles in prop::collection::btree_map((0..4_u8).prop_map(project), any_role(), 0..4),
+            at in 0..8_u8,
+        ) {
+            let rights = AccessRights::Person(roles.clone());
+            prop_assert!(!AccessRights::NONE.can(action, project(at)));
+            prop_assert!(!AccessRights::NONE.allows_anywhere(action.permission()));
+            if !roles.contains_key(&project(at)) {
+                prop_assert!(!rights.can(action, project(at)));
+            }
+            // Operating is never granted, whatever the roles.
+            if action.permission() == Permission::Operate {
+                prop_assert!(!rights.can(action, project(at)));
+                prop_assert!(!rights.allows_anywhere(action.permission()));
+            }
+            prop_assert_eq!(
+                rights.scope().includes(project(at)),
+                rights.can(AccessAction::ReadProject, project(at))
+            );
+            prop_assert_eq!(rights.scope(), ProjectScope::Only(roles.into_keys().collect()));
+        }
+    }
+}

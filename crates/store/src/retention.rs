@@ -1,0 +1,120 @@
+//! Removal of old data that nothing needs any more.
+
+use tamma_core::task_loop::Timestamp;
+
+use crate::connection::Store;
+use crate::error::Result;
+
+/// Rows per statement. Few rows hold locks for a short time only.
+const BATCH: i64 = 5_000;
+
+/// Times before which data is removed. `None` keeps everything.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct RetentionCutoffs {
+    /// Job results, gate results and failures of closed tasks, and gate results of base commits, which
+    /// can be computed again.
+    pub job_results: Option<Timestamp>,
+    /// Metered model calls, by whole months.
+    pub model_calls: Option<Timestamp>,
+    /// Deliveries of alerts that have ended, with their attempts.
+    pub deliveries: Option<Timestamp>,
+    /// Texts that no open task refers to.
+    pub texts: Option<Timestamp>,
+}
+
+/// Number of removed rows.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct RemovedRows {
+    /// Job results.
+    pub job_results: u64,
+    /// Gate results.
+    pub checks: u64,
+    /// Gate results of base commits.
+    pub baselines: u64,
+    /// Failures that lessons are derived from.
+    pub faults: u64,
+    /// Months of model calls.
+    pub model_call_months: u64,
+    /// Deliveries.
+    pub deliveries: u64,
+    /// Texts.
+    pub texts: u64,
+}
+
+/// Deletes rows of tasks and stories that are not open.
+macro_rules! of_closed_tasks {
+    ($table:literal) => {
+        concat!(
+            "DELETE FROM ",
+            $table,
+            " AS old WHERE (old.task, old.ticket) IN (
+                SELECT task, ticket FROM ",
+            $table,
+            " AS one
+                WHERE at < $1
+                    AND NOT EXISTS (SELECT FROM tasks WHERE tasks.id = one.task AND tasks.live)
+                    AND NOT EXISTS (
+                        SELECT FROM pipelines WHERE pipelines.id = one.task AND pipelines.live
+                    )
+                LIMIT $2
+            )"
+        )
+    };
+}
+
+impl Store {
+    /// Removes data from before the given times. It can be interrupted and repeated.
+    pub async fn apply_retention(&self, cutoffs: &RetentionCutoffs) -> Result<RemovedRows> {
+        let mut removed = RemovedRows::default();
+        if let Some(before) = cutoffs.job_results {
+            removed.job_results =
+                self.delete_in_batches(of_closed_tasks!("answers"), before).await?;
+            removed.checks = self.delete_in_batches(of_closed_tasks!("checks"), before).await?;
+            let sql = "DELETE FROM baselines WHERE (project, commit, gate) IN (
+                           SELECT project, commit, gate FROM baselines WHERE at < $1 LIMIT $2
+                       )";
+            removed.baselines = self.delete_in_batches(sql, before).await?;
+            let sql = "DELETE FROM faults WHERE (project, digest, task) IN (
+                           SELECT one.project, one.digest, one.task FROM faults AS one
+                           WHERE one.at < $1 AND NOT EXISTS (
+                               SELECT FROM tasks WHERE tasks.id = one.task AND tasks.live
+                           )
+                           LIMIT $2
+                       )";
+            removed.faults = self.delete_in_batches(sql, before).await?;
+        }
+        if let Some(before) = cutoffs.deliveries {
+            let sql = "DELETE FROM deliveries WHERE id IN (
+                           SELECT id FROM deliveries WHERE ended_at < $1 LIMIT $2
+                       )";
+            removed.deliveries = self.delete_in_batches(sql, before).await?;
+        }
+        if let Some(before) = cutoffs.model_calls {
+            let months: i32 = sqlx::query_scalar("SELECT forget_model_calls($1)")
+                .bind(before)
+                .fetch_one(&self.steps)
+                .await?;
+            removed.model_call_months = months.unsigned_abs().into();
+        }
+        // Last, because job results refer to texts.
+        if let Some(before) = cutoffs.texts {
+            let texts: i64 = sqlx::query_scalar("SELECT forget_texts($1)")
+                .bind(before)
+                .fetch_one(&self.steps)
+                .await?;
+            removed.texts = texts.unsigned_abs();
+        }
+        Ok(removed)
+    }
+
+    async fn delete_in_batches(&self, sql: &'static str, before: Timestamp) -> Result<u64> {
+        let mut removed = 0;
+        loop {
+            let done = sqlx::query(sql).bind(before).bind(BATCH).execute(&self.steps).await?;
+            removed += done.rows_affected();
+            if done.rows_affected() < BATCH.unsigned_abs() {
+                return Ok(removed);
+            }
+        }
+    }
+}

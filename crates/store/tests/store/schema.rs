@@ -1,0 +1,43 @@
+//! Compatibility of programs with older and newer schemas.
+
+use sqlx::{Connection as _, Executor as _, PgConnection};
+use tamma_store::{Error, SchemaStatus};
+use tamma_testkit::postgres::TestDatabase;
+
+async fn execute(database: &TestDatabase, sql: &'static str) {
+    let mut connection = PgConnection::connect(&database.url()).await.expect("connection");
+    connection.execute(sql).await.expect("executed");
+    connection.close().await.expect("closed");
+}
+
+#[tokio::test]
+async fn only_migrations_change_the_schema() {
+    let database = TestDatabase::empty().await.expect("test database");
+    let store = database.store().await.expect("connection");
+    assert!(matches!(store.check_schema().await, Err(Error::SchemaBehind { .. })));
+    assert!(matches!(store.schema_status().await, Ok(SchemaStatus::Behind { .. })));
+    store.migrate().await.expect("migrated");
+    store.check_schema().await.expect("a known schema");
+    assert_eq!(store.schema_status().await.expect("a status"), SchemaStatus::Current);
+}
+
+#[tokio::test]
+async fn program_accepts_a_newer_schema_until_something_it_needs_is_removed() {
+    let database = TestDatabase::fresh().await.expect("test database");
+    let store = database.store().await.expect("connection");
+    execute(
+        &database,
+        "INSERT INTO _sqlx_migrations (version, description, success, checksum, execution_time)
+         VALUES (9000, 'expand', true, 'x', 0)",
+    )
+    .await;
+    store.check_schema().await.expect("a compatible schema");
+    store.migrate().await.expect("nothing to do");
+    assert_eq!(store.schema_status().await.expect("a status"), SchemaStatus::NewerCompatible);
+
+    execute(&database, "UPDATE schema_compatibility SET oldest_version = 9000").await;
+    for refused in [store.check_schema().await, store.migrate().await] {
+        let error = refused.expect_err("an incompatible schema");
+        assert!(matches!(error, Error::SchemaTooNew { oldest: 9000, .. }), "{error}");
+    }
+}

@@ -1,0 +1,1 @@
+env A=1 timeout 5 sh -c "git push"

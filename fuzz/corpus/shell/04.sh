@@ -1,0 +1,1 @@
+trap 'git push' EXIT

@@ -1,0 +1,1 @@
+find . -exec rm {} \; | xargs -0 -n1 rm -rf

@@ -1,0 +1,1 @@
+case $x in a) b;; esac; f() { git push; }; [[ a =~ b ]] && time ! c
