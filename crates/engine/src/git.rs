@@ -572,7 +572,8 @@ mod tests {
         for (from, by_content) in [(source, true), (folders.path().join("missing"), false)] {
             let fetch =
                 ["fetch", "--", &from.display().to_string(), "main:main"].map(str::to_owned);
-            let error = git.bare(&copy).run(fetch).await.expect_err("refused");
+            let git = git.bare(&copy).remote(QUERY_LIMIT);
+            let error = git.run(fetch).await.expect_err("refused");
             assert_eq!(error.is_caused_by_content(), by_content, "{error}");
         }
     }
