@@ -169,12 +169,14 @@ pub enum Error {
 }
 
 impl Error {
-    /// Returns `true` if git refuses the content itself: too much output, or objects that its checks
-    /// reject. A retry cannot help.
+    /// Returns `true` if git refuses the content itself: too much output, objects that its checks
+    /// reject, or a history that lacks objects. A retry cannot help.
     pub fn is_caused_by_content(&self) -> bool {
         match self {
             Self::TooMuchOutput { .. } => true,
-            Self::Failed { stderr, .. } => stderr.contains("fsck error"),
+            Self::Failed { stderr, .. } => ["fsck error", "did not receive expected object"]
+                .iter()
+                .any(|reason| stderr.contains(reason)),
             _ => false,
         }
     }
