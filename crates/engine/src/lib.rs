@@ -5,6 +5,7 @@ pub mod agent_tools;
 mod captured;
 pub mod delivery;
 pub mod egress;
+pub mod files;
 #[cfg(fuzzing)]
 pub mod fuzzing;
 pub mod gate;

@@ -15,6 +15,7 @@ use serde::Serialize;
 
 use super::{CodingAgent, RunRequest};
 use crate::agent_tools::HOOK_PATH;
+use crate::files::remove_any;
 use crate::gateway::RunEndpoint;
 use crate::permission::{self, PermissionEffect, PermissionKind, PermissionRequest};
 use crate::sandbox::SandboxKind;
@@ -254,18 +255,6 @@ fn write_file(home: &Path, path: &str, text: &str) -> Result<(), Error> {
         .map_err(failed)?;
     file.write_all(text.as_bytes()).map_err(failed)?;
     std::fs::rename(&new, &full).map_err(failed)
-}
-
-/// Removes a file, a link or a folder, if it exists.
-fn remove_any(path: &Path) -> io::Result<()> {
-    let removed = match path.symlink_metadata() {
-        Ok(metadata) if metadata.is_dir() => std::fs::remove_dir_all(path),
-        _ => std::fs::remove_file(path),
-    };
-    match removed {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
-    }
 }
 
 /// Creates a directory with mode 0700. A file or link at this path is removed.

@@ -9,6 +9,8 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
+use tamma_engine::files::remove_any;
+
 /// Files with credentials, relative to the home directory.
 const CREDENTIALS: [&str; 5] = [
     ".claude/.credentials.json",
@@ -155,18 +157,6 @@ fn ensure_folder(path: &Path) -> io::Result<()> {
         Err(_) => {}
     }
     std::fs::DirBuilder::new().mode(0o700).create(path)
-}
-
-/// Removes a file, a link or a folder, if it exists.
-fn remove_any(path: &Path) -> io::Result<()> {
-    let removed = match path.symlink_metadata() {
-        Ok(metadata) if metadata.is_dir() => std::fs::remove_dir_all(path),
-        _ => std::fs::remove_file(path),
-    };
-    match removed {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
-    }
 }
 
 #[cfg(test)]
