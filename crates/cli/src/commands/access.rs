@@ -11,7 +11,7 @@ use super::task::add::current_project;
 use super::task::list::{new_table, render_table};
 use crate::client::{self, Client, ClientArgs, IdentityArgs};
 use crate::output::{self, sanitize};
-use crate::style::{self, push_fmt};
+use crate::style::{self, humanize, push_fmt};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -188,7 +188,7 @@ fn format_access(access: &AccessList) -> String {
             sanitize(&change.project),
             change.person.as_deref().map_or_else(|| "everybody".to_owned(), sanitize),
             change.role.clone().unwrap_or_else(|| "none".to_owned()),
-            format!("{}, {}", change.source, change.auth_method),
+            format!("{}, {}", humanize(&change.source), humanize(&change.auth_method)),
         ]);
     }
     push_fmt(&mut text, format_args!("\n\n{}", render_table(&changes)));
