@@ -5,7 +5,7 @@
 set shell := ["bash", "-euo", "pipefail", "-c"]
 
 # The steps of CI, in order; `.ci/run` reads this list. `lab:chaos` is `just lab chaos --quick`.
-ci_verbs := "lint doc test lab:chaos lab:crash-recovery lab:pipeline lab:reconcile lab:sandbox-escape lab:hostile-repositories lab:agents lab:review lab:false-claims lab:escalation lab:eval lab:learning-loop lab:knowledge lab:chat lab:alerts lab:mcp lab:browser gen-check"
+ci_verbs := "lint doc test lab:chaos lab:crash-recovery lab:pipeline lab:forge lab:merge-queue lab:reconcile lab:sandbox-escape lab:hostile-repositories lab:agents lab:review lab:false-claims lab:escalation lab:eval lab:learning-loop lab:knowledge lab:chat lab:alerts lab:mcp lab:browser gen-check"
 
 # The experiments that measure an optimised build.
 optimised := '^bench-(agents|core|gateway|loop|waiting)$'
@@ -114,8 +114,13 @@ demo what="tour" *args:
 
 # Run one experiment of the lab (lab/README.md); `--quick` runs the slice that CI runs.
 [group("try")]
-lab experiment *args: (build if experiment =~ optimised { "measure" } else { "dev" })
+lab experiment *args: (build if experiment =~ optimised { "measure" } else { "dev" }) (lab-tools experiment + " " + args)
     @"$(just target)/{{ if experiment =~ optimised { "measure" } else { "debug" } }}/lab" {{ experiment }} {{ args }}
+
+# Build the tools that only one experiment needs: Gitea and its runner for `lab forge` in full.
+[private]
+lab-tools call:
+    @{{ if call =~ '^forge( |$)' { if call =~ '--quick' { "true" } else { "TAMMA_TOOLS=forge bash .ci/tools" } } else { "true" } }}
 
 # Run every experiment in full and print a table of results (takes hours).
 [group("deep")]

@@ -155,6 +155,8 @@ async fn serve(cluster: &Cluster) -> Result<RunningServer> {
         reconcile_interval: std::time::Duration::from_hours(24),
         objects: tamma_store::ObjectStorage::new("/nowhere"),
         inspect_repository: None,
+        read_remote_config: None,
+        forges: "/nowhere".into(),
         public_url: None,
         terminal: None,
     };

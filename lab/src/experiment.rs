@@ -13,9 +13,9 @@ use crate::support::bench::work;
 use crate::support::verdict::Verdict;
 use crate::{
     agents, alerts, bench_agents, bench_board, bench_core, bench_gateway, bench_loop,
-    bench_waiting, browser, chaos, chat, crash_recovery, escalation, eval, false_claims,
-    hostile_repositories, knowledge, learning, learning_loop, mcp, pipeline, reconcile, review,
-    sandbox_escape,
+    bench_waiting, browser, chaos, chat, crash_recovery, escalation, eval, false_claims, forge,
+    hostile_repositories, knowledge, learning, learning_loop, mcp, merge_queue, pipeline,
+    reconcile, review, sandbox_escape,
 };
 
 /// Run one experiment
@@ -53,12 +53,16 @@ enum Experiment {
     SandboxEscape(sandbox_escape::Args),
     /// Take hostile repositories through the whole product
     HostileRepositories(hostile_repositories::Args),
+    /// Check one contract over a fake GitHub and a real Gitea, and take an issue to its merge
+    Forge(forge::Args),
     /// Kill an agent, its worker or both at random times, and count missing lines
     CrashRecovery(crash_recovery::Args),
     /// Kill each component at each point of a task, and check that nothing is lost
     Chaos(chaos::Args),
     /// Take stories through pipelines, and kill each component in each phase
     Pipeline(pipeline::Args),
+    /// Land changes through the merge queue while a person moves the branch
+    MergeQueue,
     /// Terminate, reset and delete workflows, and restore older databases, in each state of a task
     Reconcile(reconcile::Args),
     /// Control Tamma from real MCP clients
@@ -122,9 +126,11 @@ async fn run(experiment: Experiment, quick: bool) -> Result<Verdict> {
         Experiment::Learning(own) => learning::run(&own, quick).await,
         Experiment::SandboxEscape(own) => sandbox_escape::run(&own, quick).await,
         Experiment::HostileRepositories(own) => hostile_repositories::run(&own, quick).await,
+        Experiment::Forge(own) => forge::run(&own, quick).await,
         Experiment::CrashRecovery(own) => crash_recovery::run(&own, quick).await,
         Experiment::Chaos(own) => chaos::run(&own, quick).await,
         Experiment::Pipeline(own) => pipeline::run(&own, quick).await,
+        Experiment::MergeQueue => merge_queue::run(quick).await,
         Experiment::Reconcile(own) => reconcile::run(&own, quick).await,
         Experiment::Mcp => mcp::run(quick).await,
         Experiment::Alerts => alerts::run().await,

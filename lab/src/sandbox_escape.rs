@@ -8,6 +8,7 @@
 mod attempt;
 mod files;
 mod fixture;
+mod forge_credentials;
 mod git_settings;
 mod kernel;
 mod loopback;
@@ -224,6 +225,7 @@ fn scripted_attempts() -> Vec<EscapeAttempt> {
         files::all(),
         repository::all(),
         git_settings::all(),
+        forge_credentials::all(),
         machine::all(),
         kernel::all(),
         loopback::all(),

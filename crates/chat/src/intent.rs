@@ -67,6 +67,10 @@ pub enum Intent {
     },
     /// List of pipelines.
     Stories,
+    /// List of open pull requests.
+    PullRequests,
+    /// Entries of the merge queue.
+    MergeQueue,
     /// Help with using Tamma.
     Help,
     /// General talk; nothing to do or look up.

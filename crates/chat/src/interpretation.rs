@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use crate::context::ChatContext;
 use crate::intent::Intent;
 use crate::message_text::MessageText;
-use crate::{change_parser, question_parser, story_parser};
+use crate::{change_parser, forge_parser, question_parser, story_parser};
 
 /// Interpretation of a message.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,12 +41,16 @@ pub fn interpret(message: &str, context: &ChatContext) -> Interpretation {
     question_parser::parse_confirmation(&text, context)
         .or_else(|| story_parser::parse_story(&text, context))
         .or_else(|| change_parser::parse_change(&text, context))
+        .or_else(|| forge_parser::parse_forge_list(&text))
         .unwrap_or_else(|| question_parser::parse_question(&text, context))
 }
 
-/// Returns `true` if a message is about a story or about pipelines. Only the grammar reads these.
+/// Returns `true` if a message is about a story, pipelines, pull requests or the merge queue. Only the
+/// grammar reads these.
 pub fn is_about_story(message: &str, context: &ChatContext) -> bool {
-    story_parser::parse_story(&MessageText::parse(message), context).is_some()
+    let text = MessageText::parse(message);
+    story_parser::parse_story(&text, context).is_some()
+        || forge_parser::parse_forge_list(&text).is_some()
 }
 
 pub(crate) fn interpretation(

@@ -4,6 +4,7 @@ mod change;
 mod change_parser;
 mod command_parser;
 mod context;
+mod forge_parser;
 mod intent;
 mod interpretation;
 mod message_text;

@@ -11,6 +11,7 @@ mod completions;
 mod config;
 pub(crate) mod doctor;
 mod eval;
+mod forge;
 mod help;
 mod help_reference;
 mod inbox;
@@ -21,6 +22,8 @@ mod migrate;
 mod permissions;
 mod person;
 mod pipeline;
+mod project;
+mod queue;
 mod serve;
 mod sign_in;
 mod task;
@@ -132,6 +135,15 @@ enum Command {
     /// Manage the knowledge base
     #[command(subcommand, arg_required_else_help = true)]
     Knowledge(knowledge::Command),
+    /// Add, list and check forges such as GitHub, GitLab and Gitea
+    #[command(subcommand, arg_required_else_help = true)]
+    Forge(forge::Command),
+    /// Register and list repositories
+    #[command(subcommand, arg_required_else_help = true)]
+    Project(project::Command),
+    /// Show, pause and resume merge queues
+    #[command(subcommand, arg_required_else_help = true)]
+    Queue(queue::Command),
     /// Manage access tokens (operators only)
     #[command(subcommand, arg_required_else_help = true)]
     Person(person::Command),
@@ -202,6 +214,9 @@ pub(crate) fn run(tamma: &Cli) -> Result<ExitCode> {
         Command::Permissions(arguments) => permissions::run(arguments),
         Command::Alert(command) => alert::run(command),
         Command::Knowledge(command) => knowledge::run(command),
+        Command::Forge(command) => forge::run(command),
+        Command::Project(command) => project::run(command),
+        Command::Queue(command) => queue::run(command),
         Command::Chat(arguments) => chat::run(arguments),
         Command::Mcp(arguments) => mcp::run(arguments),
         Command::Person(command) => person::run(command),

@@ -14,6 +14,7 @@ mod operator_file;
 mod operator_token;
 mod output;
 mod progress;
+mod remote_config;
 mod repository;
 mod roles;
 mod services;

@@ -126,6 +126,7 @@ async fn maintain_storage(
             job_results: cutoff(retention.job_results),
             model_calls: cutoff(retention.model_calls),
             deliveries: cutoff(retention.deliveries),
+            forge_records: cutoff(retention.forge_records),
             texts: cutoff(retention.texts),
         };
         match store.apply_retention(&cutoffs).await {
@@ -368,6 +369,8 @@ pub(crate) fn worker_config(
         launcher: tamma_worker::Launcher { program, args: vec!["sandbox-launcher".to_owned()] },
         objects,
         slots,
+        forges: data.join("forges"),
+        public_url: std::env::var("TAMMA_PUBLIC_URL").ok().filter(|url| !url.is_empty()),
         // The operator's token and the passwords of the private servers are there.
         hidden: vec![data.to_owned()],
         allow_project_prompts: prompts.allow_project_prompts,

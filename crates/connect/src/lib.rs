@@ -1,4 +1,5 @@
 #![doc = include_str!("../README.md")]
 
+pub mod forge;
 pub mod message;
 pub mod model;

@@ -37,6 +37,8 @@ pub enum AuthMethod {
     OwnToken,
     /// Server's token, with the name given in the request. Operators can give any name.
     ServerToken,
+    /// Account of a forge, which the forge authenticated. It has the rights of a member at most.
+    ForgeAccount,
 }
 
 /// Interface that took a request.
@@ -52,6 +54,8 @@ pub enum RequestInterface {
     Chat,
     /// MCP server.
     Mcp,
+    /// Issue in a forge: its label, text or comments.
+    Issue,
 }
 
 /// Formats the authentication for people, such as `own token, web session`.
@@ -60,12 +64,14 @@ impl fmt::Display for Authentication {
         let method = match self.method {
             AuthMethod::OwnToken => "own token",
             AuthMethod::ServerToken => "server token",
+            AuthMethod::ForgeAccount => "forge account",
         };
         let via = match self.via {
             RequestInterface::Api => "API",
             RequestInterface::Web => "web session",
             RequestInterface::Chat => "chat",
             RequestInterface::Mcp => "MCP",
+            RequestInterface::Issue => "issue",
         };
         write!(f, "{method}, {via}")
     }

@@ -59,6 +59,10 @@ pub enum AlertCause {
         /// Threshold reached.
         stage: TimeoutStage,
     },
+    /// The pull request cannot go on without a person.
+    PullRequest(PullRequestProblem),
+    /// The merge queue that the task waits in needs a person.
+    MergeQueue,
     /// The task's workflow ended too early, or disagreed with the database.
     WorkflowLost(WorkflowLoss),
     /// A phase of a pipeline needs approval.
@@ -91,6 +95,28 @@ pub enum LoopLimit {
     Retries,
     /// Councils are used up.
     Councils,
+}
+
+/// Problem of a pull request that a person decides about.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, Display, EnumIter,
+)]
+#[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
+pub enum PullRequestProblem {
+    /// No check ran, or a required one did not start. To continue is to go on without it, to retry is
+    /// to wait again.
+    NoChecks,
+    /// Somebody else pushed to the branch. To continue is to take over their commits.
+    HeadMoved,
+    /// Feedback has gone back to the agent as often as the rules allow. To continue is to ignore this
+    /// feedback, to retry is to allow as many rounds again.
+    RoundsUsedUp,
+    /// The forge does not allow something. To continue is to leave the merge to a person, to retry is
+    /// to try again.
+    Blocked,
+    /// A person closed the pull request; the reason is the answer.
+    Closed,
 }
 
 /// Threshold of a soft timeout.
@@ -174,6 +200,18 @@ impl fmt::Display for AlertCause {
             }
             Self::SoftTimeout { state, stage: TimeoutStage::Escalated } => {
                 write!(f, "`{state}` is taking much longer than expected")
+            }
+            Self::PullRequest(problem) => f.write_str(match problem {
+                PullRequestProblem::NoChecks => "no checks ran on the pull request",
+                PullRequestProblem::HeadMoved => "somebody else pushed to the pull request",
+                PullRequestProblem::RoundsUsedUp => {
+                    "limit of feedback rounds of the pull request reached"
+                }
+                PullRequestProblem::Blocked => "forge blocks the pull request",
+                PullRequestProblem::Closed => "pull request was closed; say why",
+            }),
+            Self::MergeQueue => {
+                f.write_str("merge queue needs a person; the page of merge queues says why")
             }
             Self::WorkflowLost(loss) => f.write_str(loss.label()),
             Self::PhaseApproval { phase } => write!(f, "phase {phase} needs approval"),

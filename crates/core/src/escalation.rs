@@ -79,6 +79,8 @@ pub enum EscalationReason {
     FailuresInState(u8),
     /// A person asked for it.
     Requested,
+    /// Failed checks, comments or a conflict of the pull request.
+    Feedback,
     /// A plan was submitted with the task, and the council reviews such plans.
     PlanSubmitted,
 }
@@ -131,6 +133,7 @@ impl fmt::Display for EscalationDecision {
                 write!(f, "the step failed {}", format_times(count))
             }
             (EscalationReason::Requested, _) => f.write_str("a person asked for it"),
+            (EscalationReason::Feedback, _) => f.write_str("the pull request has feedback"),
             (EscalationReason::PlanSubmitted, _) => {
                 f.write_str("a plan was submitted with the task")
             }

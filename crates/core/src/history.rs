@@ -19,6 +19,7 @@ use crate::format::humanize;
 use crate::ids::{CommitId, Name, Reference, TaskId};
 use crate::level::RiskLevel;
 use crate::plan::PlanSummary;
+use crate::pull_request::PullRequestStage;
 use crate::review::{GateCounts, ReviewSummary};
 use crate::rules::AgentSelection;
 use crate::state::{State, Trigger};
@@ -111,6 +112,12 @@ pub enum EntryName {
     SmCouncilConcluded,
     SmDelivered,
     SmDeliveryFailed,
+    SmPullRequestOpened,
+    SmPullRequestUpdated,
+    SmPullRequestClosed,
+    SmFeedbackReceived,
+    SmRebased,
+    SmHeadAdopted,
     SmLearningCaptured,
     SmWorkLanded,
     SmAlertSent,
@@ -146,6 +153,8 @@ impl EntryName {
             Self::SmCouncilMemberAbsent => "council member did not respond",
             Self::SmLearningCaptured => "lessons captured",
             Self::SmWorkLanded => "work saved",
+            Self::SmRebased => "rebased onto the new base",
+            Self::SmHeadAdopted => "commits of somebody else adopted",
             Self::SmPlanDisputed => "agent disputes the plan",
             Self::SmSecondReviewRequested => "second review of a critical finding",
             Self::SmStateTransition => "state changed",
@@ -181,8 +190,13 @@ impl From<Trigger> for EntryName {
             Trigger::ReviewFailed => Self::SmReviewFailed,
             Trigger::CouncilCalled => Self::SmCouncilConvened,
             Trigger::CouncilConcluded => Self::SmCouncilConcluded,
-            Trigger::Delivered => Self::SmDelivered,
+            Trigger::Delivered | Trigger::Merged => Self::SmDelivered,
             Trigger::DeliveryFailed => Self::SmDeliveryFailed,
+            Trigger::PullRequestOpened => Self::SmPullRequestOpened,
+            Trigger::PullRequestClosed => Self::SmPullRequestClosed,
+            Trigger::FeedbackReceived => Self::SmFeedbackReceived,
+            Trigger::BaseMoved => Self::SmRebased,
+            Trigger::HeadAdopted => Self::SmHeadAdopted,
             Trigger::Learned => Self::SmTaskCompleted,
             Trigger::Cancelled => Self::SmTaskCancelled,
             Trigger::TaskChanged => Self::SmTaskModified,
@@ -194,6 +208,7 @@ impl From<Trigger> for EntryName {
             Trigger::RunInterrupted
             | Trigger::Briefed
             | Trigger::DeliveryReady
+            | Trigger::PullRequestChanged
             | Trigger::Continued
             | Trigger::Blocked
             | Trigger::Alerted => Self::SmStateTransition,
@@ -243,6 +258,8 @@ pub enum EntryData {
     Lessons(u16),
     /// Total spend, in the last entry of a task.
     Spend(Spend),
+    /// Stage of the pull request.
+    PullRequest(PullRequestStage),
     /// Rating by a person, 1 to 5.
     Rating(u8),
 }

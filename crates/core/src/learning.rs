@@ -9,6 +9,7 @@
 //! effect until a person approves it. Functions here cannot fail, because a problem with learning
 //! must not fail a task.
 
+mod aftercare;
 mod draft;
 mod fallback;
 mod recurring_failure;
@@ -22,6 +23,7 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 use strum::Display;
 
+pub use self::aftercare::aftercare_lesson;
 pub use self::draft::{LessonDraft, LessonSubmission};
 pub use self::fallback::fallback_lesson;
 pub use self::recurring_failure::{FailureOccurrence, MIN_TASKS, recurring_failure_lesson};

@@ -4,6 +4,7 @@
 //! hosts that ssh takes for options. None of them is an address.
 
 use std::fmt;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
 /// Maximum length of an address, in bytes.
@@ -28,7 +29,9 @@ pub enum AddressError {
     #[error("the address names a transport helper (`…::`)")]
     TransportHelper,
     /// Scheme is not allowed.
-    #[error("the scheme is not allowed; use https://, ssh:// or file://")]
+    #[error(
+        "the scheme is not allowed; use https://, ssh:// or file://, or http:// on this machine"
+    )]
     Scheme,
     /// URL has no host or no path.
     #[error("the URL has no host or no path")]
@@ -84,6 +87,7 @@ fn check_form(text: &str) -> Result<(), AddressError> {
             "file" if rest.starts_with('/') => Ok(()),
             "file" => Err(AddressError::RelativePath),
             "https" | "ssh" => check_url(rest),
+            "http" if is_on_this_machine(rest) => check_url(rest),
             _ => Err(AddressError::Scheme),
         };
     }
@@ -100,6 +104,20 @@ fn check_form(text: &str) -> Result<(), AddressError> {
 fn check_url(rest: &str) -> Result<(), AddressError> {
     let (place, path) = rest.split_once('/').ok_or(AddressError::Incomplete)?;
     check_place(place, path)
+}
+
+/// Returns true if the host of a URL, after its scheme, is this machine. A URL with a user is not,
+/// because programs disagree about its host.
+fn is_on_this_machine(rest: &str) -> bool {
+    let place = rest.split('/').next().unwrap_or_default();
+    let (host, port) = match place.strip_prefix('[').and_then(|it| it.split_once(']')) {
+        Some((host, port)) => (host, port.strip_prefix(':')),
+        None => place.split_once(':').map_or((place, None), |(host, port)| (host, Some(port))),
+    };
+    let is_local = host.eq_ignore_ascii_case("localhost")
+        || host.parse().is_ok_and(|it: Ipv4Addr| it.is_loopback())
+        || host.parse().is_ok_and(|it: Ipv6Addr| it.is_loopback());
+    is_local && port.is_none_or(|port| port.parse::<u16>().is_ok())
 }
 
 fn check_place(place: &str, path: &str) -> Result<(), AddressError> {
@@ -163,6 +181,9 @@ mod tests {
             "ssh://git@git.example:22/app",
             "ssh://[::1]:22/app",
             "git@git.example:team/app.git",
+            "http://127.0.0.1:3000/team/app.git",
+            "http://localhost/app",
+            "http://[::1]:3000/app",
         ] {
             let address: RepositoryAddress = text.parse().expect(text);
             assert_eq!(address.as_git_source(), text);
@@ -181,6 +202,11 @@ mod tests {
             ("fd::17", AddressError::TransportHelper),
             ("git://git.example/app", AddressError::Scheme),
             ("http://git.example/app", AddressError::Scheme),
+            ("http://127.0.0.1.example/app", AddressError::Scheme),
+            ("http://127.0.0.1:x@git.example/app", AddressError::Scheme),
+            ("http://git.example#@127.0.0.1/app", AddressError::Scheme),
+            ("http://ann@127.0.0.1/app", AddressError::Scheme),
+            ("http://localhost", AddressError::Incomplete),
             ("ftp://git.example/app", AddressError::Scheme),
             ("ssh://-oProxyCommand=x/app", AddressError::Option),
             ("ssh://git@-oProxyCommand=x/app", AddressError::Option),

@@ -52,7 +52,10 @@ pub use alerts::{
 };
 pub use checkout::CheckoutRules;
 pub use critical::{count_critical_files, is_critical};
-pub use delivery::{DeliveryMode, DeliveryRules};
+pub use delivery::{
+    AftercareRules, DeliveryMode, DeliveryRules, IntakeRules, MergeMethod, MergeQueueMode,
+    MergeQueueRules, PullRequestRules,
+};
 pub use gates::{GateRules, ReportFormat};
 pub use implementer::SuggestedAgentError;
 pub use instructions::is_instruction_file;
@@ -373,8 +376,21 @@ pub struct StateTimeouts {
     pub approved: u32,
     #[garde(range(min = 1, max = 43_200))]
     pub committing: u32,
+    #[serde(skip_serializing_if = "is_default_awaiting_merge")]
+    #[garde(range(min = 1, max = 43_200))]
+    pub awaiting_merge: u32,
     #[garde(range(min = 1, max = 43_200))]
     pub learning: u32,
+}
+
+/// Default of `awaiting_merge`, in minutes: people review within days.
+const AWAITING_MERGE: u32 = 4_320;
+
+/// Leaves the default out of serialised rules, so that policy versions from before this key existed
+/// stay valid.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "signature required by serde")]
+fn is_default_awaiting_merge(minutes: &u32) -> bool {
+    *minutes == AWAITING_MERGE
 }
 
 impl Default for StateTimeouts {
@@ -392,6 +408,7 @@ impl Default for StateTimeouts {
             cto_intervention: 60,
             approved: 10,
             committing: 15,
+            awaiting_merge: AWAITING_MERGE,
             learning: 15,
         }
     }

@@ -48,6 +48,22 @@ pub struct RunResult {
     /// Everything that you did not run or check. Empty if there is nothing.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unverified: Vec<String>,
+    /// Answer to each comment thread that the brief lists. Empty if it lists none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub answers: Vec<ThreadAnswer>,
+}
+
+/// Answer to a thread of review comments.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ThreadAnswer {
+    /// ID of the thread, as the brief gives it.
+    pub thread: String,
+    /// What you changed, or why you did not change anything. The author of the comment reads it.
+    pub answer: String,
+    /// You changed what the comment asks for.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub fixed: bool,
 }
 
 impl RunResult {
@@ -70,6 +86,10 @@ impl RunResult {
             if list.iter().any(|text| text.trim().is_empty()) {
                 errors.push(format!("`{name}` has an empty item: describe it, or remove it"));
             }
+        }
+        if self.answers.iter().any(|it| it.thread.trim().is_empty() || it.answer.trim().is_empty())
+        {
+            errors.push("`answers` has an item without `thread` or `answer`".to_owned());
         }
         errors
     }
@@ -115,6 +135,7 @@ mod tests {
             summary: summary.to_owned(),
             deviations: Vec::new(),
             unverified: Vec::new(),
+            answers: Vec::new(),
         }
     }
 
@@ -124,6 +145,9 @@ mod tests {
         assert_eq!(result(" ").validate(), ["`summary` is empty: say what you did"]);
         let blank = RunResult { unverified: vec![" ".to_owned()], ..result("a") };
         assert_eq!(blank.validate(), ["`unverified` has an empty item: describe it, or remove it"]);
+        let answer = ThreadAnswer { thread: "7".to_owned(), answer: " ".to_owned(), fixed: true };
+        let silent = RunResult { answers: vec![answer], ..result("a") };
+        assert_eq!(silent.validate(), ["`answers` has an item without `thread` or `answer`"]);
     }
 
     #[test]

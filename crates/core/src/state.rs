@@ -51,6 +51,8 @@ pub enum State {
     Approved,
     /// Delivery in progress
     Committing,
+    /// Pull request is open; waiting for its checks, its reviews and its merge
+    AwaitingMerge,
     /// Lessons are recorded
     Learning,
     /// Waiting for a person's decision
@@ -116,7 +118,8 @@ impl Phase {
 }
 
 impl State {
-    /// States of a task without failures, in order.
+    /// States of a task without failures, in order. A task that delivers a pull request also waits in
+    /// `awaiting_merge`.
     pub const MAIN_PATH: [Self; 12] = [
         Self::Pending,
         Self::Assigned,
@@ -147,7 +150,7 @@ impl State {
             Self::Testing | Self::QualityReview => Phase::Review,
             Self::Adjusting => Phase::Adjust,
             Self::CtoIntervention => Phase::Council,
-            Self::Approved | Self::Committing => Phase::Deliver,
+            Self::Approved | Self::Committing | Self::AwaitingMerge => Phase::Deliver,
             Self::Learning => Phase::Learn,
             Self::HumanEscalation => Phase::Alert,
             Self::Completed | Self::Cancelled | Self::Failed => Phase::Done,
@@ -169,6 +172,7 @@ impl State {
             Self::CtoIntervention => limits.cto_intervention,
             Self::Approved => limits.approved,
             Self::Committing => limits.committing,
+            Self::AwaitingMerge => limits.awaiting_merge,
             Self::Learning => limits.learning,
             Self::HumanEscalation | Self::Completed | Self::Cancelled | Self::Failed => {
                 return None;
@@ -273,6 +277,26 @@ pub enum Trigger {
     /// A hook failed, or the change conflicts.
     #[strum(serialize = "delivery failed")]
     DeliveryFailed,
+    /// The change is in a pull request, new or updated.
+    #[strum(serialize = "pull request opened")]
+    PullRequestOpened,
+    /// The pull request was merged.
+    Merged,
+    /// Failed checks, review comments or a conflict go back to the agent.
+    #[strum(serialize = "feedback received")]
+    FeedbackReceived,
+    /// The base moved, and the change is on top of it.
+    #[strum(serialize = "base moved")]
+    BaseMoved,
+    /// Commits that somebody else pushed were taken over.
+    #[strum(serialize = "head adopted")]
+    HeadAdopted,
+    /// A person closed the pull request without merging it.
+    #[strum(serialize = "pull request closed")]
+    PullRequestClosed,
+    /// The pull request ended, or a question about it is settled, while the task did something else.
+    #[strum(serialize = "pull request changed")]
+    PullRequestChanged,
     /// Lessons are recorded, or recording them failed.
     Learned,
     /// Tamma cannot continue without a person.

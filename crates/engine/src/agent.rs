@@ -27,7 +27,7 @@ use tamma_core::failure::{FailureKind, JobFailure};
 use tamma_core::ids::{Name, Reason};
 use tamma_core::prices;
 use tamma_core::rules::{AgentRules, SessionModes};
-use tamma_core::run_result::RunResult;
+use tamma_core::run_result::{RunResult, ThreadAnswer};
 use tamma_core::task_loop::Timestamp;
 use tokio_util::sync::CancellationToken;
 
@@ -580,6 +580,11 @@ impl AgentUpdate {
                 summary: clean(result.summary),
                 deviations: result.deviations.into_iter().map(clean).collect(),
                 unverified: result.unverified.into_iter().map(clean).collect(),
+                answers: result
+                    .answers
+                    .into_iter()
+                    .map(|it| ThreadAnswer { answer: clean(it.answer), ..it })
+                    .collect(),
             }),
             Self::ToolCall { id, title, status, kind, locations } => {
                 Self::ToolCall { id, title: title.map(clean), status, kind, locations }

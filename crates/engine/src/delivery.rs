@@ -1,12 +1,12 @@
 //! Delivery of a change that passed review, exactly once.
 //!
-//! A delivery pushes the task's branch to the project's repository; merging and pull requests are
-//! *planned*. Pushing again has no effect, so callers can retry after an unknown outcome.
+//! A delivery pushes the task's branch to the project's repository. Merge queues and rebases push with
+//! [`Mirror::push_ref`]. Pushing again has no effect, so callers can retry after an unknown outcome.
 //! Rejections by hooks or by other commits are not retried; they are reported to the task.
 
 use tamma_core::ids::{CommitId, TaskId};
 
-use crate::git::{GitOutput, QUERY_LIMIT, TRANSFER_LIMIT, remote_arguments};
+use crate::git::GitOutput;
 use crate::mirror::{self, Mirror, task_branch};
 
 /// Error from a delivery.
@@ -27,6 +27,14 @@ pub enum Error {
         /// Commit to deliver.
         commit: CommitId,
     },
+    /// Ref of the project's repository has another commit than expected.
+    #[error("cannot push `{name}`: somebody moved it to {}", shown_commit(*found))]
+    Moved {
+        /// Name of the ref.
+        name: String,
+        /// Its commit, if it exists.
+        found: Option<CommitId>,
+    },
     /// Push was rejected: a hook, a rule, or the branch is checked out there.
     #[error("the project's repository rejected `{branch}`: {text}")]
     Rejected {
@@ -35,6 +43,10 @@ pub enum Error {
         /// Error output of git.
         text: String,
     },
+}
+
+fn shown_commit(commit: Option<CommitId>) -> String {
+    commit.map_or_else(|| "no commit".to_owned(), |commit| commit.to_string())
 }
 
 /// Outcome of a successful push.
@@ -56,21 +68,20 @@ pub async fn push_task_branch(
     let name = format!("refs/heads/{branch}");
     // Usually the branch does not exist yet. The lease ensures that only the expected value is
     // replaced.
-    let output = push(mirror, &name, None, commit).await?;
+    let output = mirror.push_with_lease(&name, Some(commit), None).await?;
     if output.code == Some(0) {
-        return Ok(if output.text().contains("[up to date]") {
-            PushOutcome::UpToDate
-        } else {
-            PushOutcome::Pushed
-        });
+        return Ok(push_outcome(output));
     }
     // The branch exists, or the commit was made on another host.
-    let Some(remote_commit) = source_commit(mirror, &name).await? else {
+    let Some(remote_commit) = mirror.ls_remote_ref(&name).await? else {
         if mirror.find_commit(&commit.to_string()).await?.is_some() {
             return Err(Error::Rejected { branch, text: output.stderr });
         }
         mirror.fetch_work(task, commit).await?;
-        return push_outcome(branch, push(mirror, &name, None, commit).await?);
+        return pushed_or_rejected(
+            branch,
+            mirror.push_with_lease(&name, Some(commit), None).await?,
+        );
     };
     mirror.fetch_work(task, commit).await?;
     let (older, newer) = (remote_commit.to_string(), commit.to_string());
@@ -79,38 +90,37 @@ pub async fn push_task_branch(
     if output.code != Some(0) {
         return Err(Error::Conflict { branch, remote_commit, commit });
     }
-    push_outcome(branch, push(mirror, &name, Some(remote_commit), commit).await?)
+    pushed_or_rejected(
+        branch,
+        mirror.push_with_lease(&name, Some(commit), Some(remote_commit)).await?,
+    )
 }
 
-fn push_outcome(branch: String, output: GitOutput) -> Result<PushOutcome, Error> {
+/// Pushes the task's branch again after a rebase, if it still has the commit that we pushed last.
+///
+/// The branch is rewritten. Commits of other people make it fail with
+/// [`Moved`](Error::Moved).
+pub async fn replace_task_branch(
+    mirror: &Mirror,
+    task: TaskId,
+    pushed: CommitId,
+    commit: CommitId,
+) -> Result<PushOutcome, Error> {
+    // Another host may have made it.
+    mirror.fetch_work(task, commit).await?;
+    let name = format!("refs/heads/{}", task_branch(task));
+    mirror.push_ref(&name, Some(commit), Some(pushed)).await
+}
+
+/// Returns the outcome of a successful push.
+pub(crate) fn push_outcome(output: GitOutput) -> PushOutcome {
+    if output.text().contains("[up to date]") { PushOutcome::UpToDate } else { PushOutcome::Pushed }
+}
+
+fn pushed_or_rejected(branch: String, output: GitOutput) -> Result<PushOutcome, Error> {
     if output.code == Some(0) {
         Ok(PushOutcome::Pushed)
     } else {
         Err(Error::Rejected { branch, text: output.stderr })
     }
-}
-
-/// Returns the commit of a ref in the project's repository.
-async fn source_commit(mirror: &Mirror, name: &str) -> Result<Option<CommitId>, mirror::Error> {
-    let call = ["ls-remote", "--quiet"].into_iter();
-    let call = call.chain(remote_arguments(&mirror.source, [name]));
-    let listed = mirror.git.bare(&mirror.path).remote(QUERY_LIMIT).run(call).await?;
-    match listed.split('\t').next().filter(|id| !id.is_empty()) {
-        Some(id) => Ok(Some(id.parse()?)),
-        None => Ok(None),
-    }
-}
-
-async fn push(
-    mirror: &Mirror,
-    name: &str,
-    from: Option<CommitId>,
-    commit: CommitId,
-) -> Result<GitOutput, mirror::Error> {
-    let from = from.map(|from| from.to_string()).unwrap_or_default();
-    let lease = format!("--force-with-lease={name}:{from}");
-    let refspec = format!("{commit}:{name}");
-    let call = ["push", "--porcelain", &lease].into_iter();
-    let call: Vec<_> = call.chain(remote_arguments(&mirror.source, [refspec.as_str()])).collect();
-    Ok(mirror.git.bare(&mirror.path).remote(TRANSFER_LIMIT).output(&call).await?)
 }

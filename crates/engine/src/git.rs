@@ -7,11 +7,15 @@
 //!   commands that reach a remote repository read the operator's, for credentials and proxies.
 //! - Hooks, filters, file monitors, submodules, replacements, grafts, alternates and lazy fetches are
 //!   off. Files of Git LFS are checked out as pointers.
-//! - Remote commands use https, ssh or a path, and nothing else.
+//! - Remote commands use https, ssh or a path, and nothing else; http on this machine only.
+//! - A [`GitLogin`] reaches git through its environment, for one host, and follows no redirect. It is
+//!   in no argument, address or file, so sandboxes do not see it.
 //! - Every command has a time limit, and its output a maximum size.
 //!
 //! Hooks of the project's own repository run when a commit is pushed there, because they are the
 //! operator's. Nothing is retried here. Callers know which failures are temporary.
+
+mod login;
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -27,7 +31,10 @@ use tamma_core::repository_address::{RepositoryAddress, hide_url_credentials};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::Command;
 
+use self::login::Logins;
 use crate::output::{self, OutputTail};
+
+pub use self::login::{FindLogin, FoundLogin, GitLogin};
 
 /// Maximum size of the error output that is kept, in bytes.
 const MAX_STDERR_BYTES: usize = 4_000;
@@ -46,6 +53,10 @@ pub(crate) const TRANSFER_LIMIT: Duration = Duration::from_mins(30);
 
 /// Protocols of remote commands. Everything else, such as `ext::`, is refused by git.
 const PROTOCOLS: &str = "https:ssh:file";
+
+/// Protocol of addresses on this machine that have no certificate. No other address can redirect to
+/// it.
+const LOCAL_PROTOCOL: &str = "http";
 
 /// Folder that contains no repository and never will.
 const NO_REPOSITORY: &str = "/dev/null";
@@ -83,7 +94,7 @@ const REMOTE_SETTINGS: [(&str, &str); 2] =
 
 /// Variables that would change the repository, its objects or the settings, or start a program. A
 /// hook of another repository that runs us sets some of them.
-const REMOVED: [&str; 26] = [
+const REMOVED: [&str; 28] = [
     "GIT_DIR",
     "GIT_WORK_TREE",
     "GIT_INDEX_FILE",
@@ -109,6 +120,8 @@ const REMOVED: [&str; 26] = [
     "GIT_ICASE_PATHSPECS",
     "GIT_TRACE",
     "GIT_TRACE_CURL",
+    "GIT_TRACE_REDACT",
+    "GIT_CURL_VERBOSE",
     "GIT_DEFAULT_HASH",
 ];
 
@@ -155,6 +168,12 @@ pub enum Error {
         folder: PathBuf,
         /// Time limit.
         limit: Duration,
+    },
+    /// Login for a remote repository could not be found.
+    #[error("cannot log in to the remote repository: {reason}")]
+    Login {
+        /// Reason, without secrets.
+        reason: String,
     },
     /// Git printed too much and was stopped.
     #[error("`git {command}` in `{}` printed more than {limit} bytes", folder.display())]
@@ -219,6 +238,7 @@ pub(crate) const MERGE_VERSION: GitVersion = GitVersion { major: 2, minor: 38 };
 pub struct Git {
     program: PathBuf,
     calls: Arc<AtomicU64>,
+    logins: Logins,
 }
 
 impl Git {
@@ -227,13 +247,28 @@ impl Git {
 
     /// Finds git by path or by name in `PATH`, and checks its version.
     pub async fn find(program: impl Into<PathBuf>) -> Result<Self, Error> {
-        let git = Self { program: program.into(), calls: Arc::default() };
+        let git =
+            Self { program: program.into(), calls: Arc::default(), logins: Logins::default() };
         let text = git.outside(Path::new("/")).run(["version"]).await?;
         let found = GitVersion::parse(&text).ok_or(Error::NoVersion(text))?;
         if found < Self::MIN_VERSION {
             return Err(Error::TooOld { found, minimum: Self::MIN_VERSION });
         }
         Ok(git)
+    }
+
+    /// Returns a copy whose remote commands log in to the host of their address, if it is an HTTP
+    /// one. Local commands do not get the login.
+    #[must_use]
+    pub fn with_login(&self, login: Option<GitLogin>) -> Self {
+        Self { logins: login.map(Logins::always).unwrap_or_default(), ..self.clone() }
+    }
+
+    /// Returns a copy that finds the login of each remote command when it starts, because some logins
+    /// expire sooner than a mirror or a worktree is closed. Otherwise like [`Git::with_login`].
+    #[must_use]
+    pub fn with_logins(&self, find: FindLogin) -> Self {
+        Self { logins: Logins::found_by(find), ..self.clone() }
     }
 
     /// Number of processes started by this instance and its clones.
@@ -251,7 +286,7 @@ impl Git {
             input: None,
             limit: LOCAL_LIMIT,
             max_output: MAX_OUTPUT_BYTES,
-            is_remote: false,
+            remote: None,
         }
     }
 
@@ -277,7 +312,13 @@ pub(crate) struct GitCommand<'a> {
     input: Option<Vec<u8>>,
     limit: Duration,
     max_output: usize,
-    is_remote: bool,
+    remote: Option<RemoteAccess>,
+}
+
+/// Access of a command to a remote repository.
+struct RemoteAccess {
+    protocols: String,
+    address: RepositoryAddress,
 }
 
 /// Exit code and output of a git command.
@@ -332,11 +373,15 @@ impl GitCommand<'_> {
         Self { limit, ..self }
     }
 
-    /// Allows the command to reach a remote repository, with the operator's credentials.
+    /// Allows the command to reach a remote repository, with the login of [`Git::with_login`] or the
+    /// operator's credentials.
     ///
     /// The address comes after the options, as [`remote_arguments`] returns it.
-    pub(crate) fn remote(self, limit: Duration) -> Self {
-        Self { is_remote: true, limit, ..self }
+    pub(crate) fn remote(self, address: &RepositoryAddress, limit: Duration) -> Self {
+        let is_local = address.as_git_source().to_ascii_lowercase().starts_with("http://");
+        let protocols =
+            if is_local { format!("{PROTOCOLS}:{LOCAL_PROTOCOL}") } else { PROTOCOLS.to_owned() };
+        Self { remote: Some(RemoteAccess { protocols, address: address.clone() }), limit, ..self }
     }
 
     /// Runs the command and returns its standard output without trailing newlines. A non-zero exit
@@ -387,8 +432,12 @@ impl GitCommand<'_> {
     /// Runs the command and returns its output, even if it fails or prints too much.
     pub(crate) async fn output<S: AsRef<OsStr>>(self, arguments: &[S]) -> Result<GitOutput, Error> {
         let start = |source| Error::Start { program: self.git.program.clone(), source };
+        let login = match &self.remote {
+            Some(remote) => self.git.logins.find(&remote.address).await?,
+            None => None,
+        };
         self.git.calls.fetch_add(1, Ordering::Relaxed);
-        let mut command = self.command(arguments);
+        let mut command = self.command(arguments, login.as_ref());
         let mut child = command.spawn().map_err(start)?;
         let group = ProcessGroupGuard::new(child.id());
         let (stdin, stdout, stderr) =
@@ -418,12 +467,15 @@ impl GitCommand<'_> {
         };
         let (stdout, is_truncated, status) = ended.map_err(start)?;
         group.disarm();
-        let stderr = hide_url_credentials(stderr.text().await.trim_end_matches('\n'));
+        let mut stderr = hide_url_credentials(stderr.text().await.trim_end_matches('\n'));
+        if let Some(login) = &login {
+            stderr = login.hide(&stderr);
+        }
         let stderr = output::last_bytes(&stderr, MAX_STDERR_BYTES).to_owned();
         Ok(GitOutput { code: status.code(), stdout, stderr, is_truncated })
     }
 
-    fn command<S: AsRef<OsStr>>(&self, arguments: &[S]) -> Command {
+    fn command<S: AsRef<OsStr>>(&self, arguments: &[S], login: Option<&GitLogin>) -> Command {
         let mut command = Command::new(&self.git.program);
         command
             .args(arguments)
@@ -444,10 +496,14 @@ impl GitCommand<'_> {
         for name in REMOVED {
             command.env_remove(name);
         }
+        let login = self.remote.as_ref().zip(login);
+        let login = login.and_then(|(remote, login)| login.settings(&remote.address));
         let mut settings = SETTINGS.to_vec();
-        if self.is_remote {
-            command.env("GIT_ALLOW_PROTOCOL", PROTOCOLS);
+        if let Some(remote) = &self.remote {
+            command.env("GIT_ALLOW_PROTOCOL", &remote.protocols);
             settings.extend(REMOTE_SETTINGS);
+            let login = login.iter().flatten();
+            settings.extend(login.map(|(key, value)| (key.as_str(), value.as_str())));
         } else {
             command
                 .env("GIT_ALLOW_PROTOCOL", "none")
@@ -572,9 +628,9 @@ mod tests {
         git.bare(&source).run(["update-ref", "refs/heads/main", &commit]).await.expect("ref");
 
         for (from, by_content) in [(source, true), (folders.path().join("missing"), false)] {
-            let fetch =
-                ["fetch", "--", &from.display().to_string(), "main:main"].map(str::to_owned);
-            let git = git.bare(&copy).remote(QUERY_LIMIT);
+            let address = from.display().to_string().parse().expect("address");
+            let fetch = ["fetch"].into_iter().chain(remote_arguments(&address, ["main:main"]));
+            let git = git.bare(&copy).remote(&address, QUERY_LIMIT);
             let error = git.run(fetch).await.expect_err("refused");
             assert_eq!(error.is_caused_by_content(), by_content, "{error}");
         }
@@ -629,7 +685,7 @@ mod tests {
         let address: RepositoryAddress =
             "https://ann:s3cret@127.0.0.1:1/app".parse().expect("an address");
         let call = ["ls-remote"].into_iter().chain(remote_arguments(&address, []));
-        let command = git.outside(Path::new("/")).remote(QUERY_LIMIT);
+        let command = git.outside(Path::new("/")).remote(&address, QUERY_LIMIT);
         let error = command.run(call).await.expect_err("nobody listens");
         let text = format!("{error} {error:?}");
         assert!(text.contains("***@127.0.0.1:1") && !text.contains("s3cret"), "{text}");

@@ -1,5 +1,6 @@
 #![doc = include_str!("../README.md")]
 
+pub mod aftercare;
 pub mod agent;
 pub mod agent_tools;
 mod captured;
@@ -11,6 +12,7 @@ pub mod fuzzing;
 pub mod gate;
 pub mod gateway;
 pub mod git;
+pub mod merge;
 pub mod mirror;
 pub mod missing_content;
 mod output;

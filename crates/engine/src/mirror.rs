@@ -5,6 +5,7 @@
 //! checkpoints as `refs/tamma/checkpoints/*`. All operations are idempotent: a caller that was
 //! interrupted can call again.
 
+mod default_branch;
 mod maintenance;
 
 use std::collections::BTreeSet;
@@ -12,12 +13,13 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use tamma_core::ids::{self, CommitId, ProjectId, TaskId};
 use tamma_core::repository_address::{AddressError, RepositoryAddress};
 use tokio::fs;
 
-use crate::git::{self, Git, QUERY_LIMIT, TRANSFER_LIMIT, remote_arguments};
+use crate::git::{self, Git, GitCommand, QUERY_LIMIT, TRANSFER_LIMIT, remote_arguments};
 use crate::sparse::SparseFolders;
 
 pub use maintenance::{MirrorMaintenance, maintain_mirrors};
@@ -227,7 +229,7 @@ impl Mirror {
         let call = ["fetch", "--quiet", "--prune", "--no-write-fetch-head"].into_iter();
         let branches = ["+refs/heads/*:refs/remotes/origin/*"];
         let call = call.chain(remote_arguments(&self.source, branches));
-        self.git.bare(&self.path).remote(TRANSFER_LIMIT).run(call).await?;
+        self.remote(TRANSFER_LIMIT).run(call).await?;
         Ok(())
     }
 
@@ -273,7 +275,7 @@ impl Mirror {
         let work = crate::worktree::work_ref(task);
         let call = ["fetch", "--quiet", "--no-write-fetch-head", "--no-tags"].into_iter();
         let call: Vec<_> = call.chain(remote_arguments(&self.source, [work.as_str()])).collect();
-        let fetched = self.git.bare(&self.path).remote(TRANSFER_LIMIT).output(&call).await?;
+        let fetched = self.remote(TRANSFER_LIMIT).output(&call).await?;
         if fetched.code == Some(0) && self.find_commit(&name).await?.is_some() {
             return Ok(());
         }
@@ -286,6 +288,11 @@ impl Mirror {
         let call = ["rev-parse", "--quiet", "--verify", "--end-of-options", &name];
         let found = self.git.bare(&self.path).run_if_successful(&call).await?;
         Ok(found.map(|commit| commit.parse()).transpose()?)
+    }
+
+    /// Starts building a command that reaches the project's repository.
+    pub(crate) fn remote(&self, limit: Duration) -> GitCommand<'_> {
+        self.git.bare(&self.path).remote(&self.source, limit)
     }
 
     /// Locks the list of worktrees, and waits if it is locked.
@@ -350,7 +357,7 @@ pub async fn newest_commit(
     let name = branch.map_or_else(|| "HEAD".to_owned(), |branch| format!("refs/heads/{branch}"));
     let call = ["ls-remote", "--quiet"].into_iter();
     let call = call.chain(remote_arguments(source, [name.as_str()]));
-    let listed = git.outside(Path::new("/")).remote(QUERY_LIMIT).run(call).await?;
+    let listed = git.outside(Path::new("/")).remote(source, QUERY_LIMIT).run(call).await?;
     let newest = listed.lines().find_map(|line| {
         let (commit, listed_name) = line.split_once('\t')?;
         (listed_name == name).then_some(commit)

@@ -224,7 +224,7 @@ impl RemoteRefs {
         let call = ["ls-remote", "--quiet"].into_iter();
         let refs = ["refs/tamma/*", "refs/heads/tamma/*"];
         let call = call.chain(remote_arguments(&mirror.source, refs));
-        let listed = mirror.git.bare(&mirror.path).remote(QUERY_LIMIT).run(call).await;
+        let listed = mirror.remote(QUERY_LIMIT).run(call).await;
         Self(match listed {
             Ok(text) => Ok(text
                 .lines()

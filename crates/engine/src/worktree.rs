@@ -15,6 +15,7 @@
 
 mod agent_snapshot;
 mod checkpoint;
+mod conflicts;
 mod merge;
 mod patch;
 mod refs;

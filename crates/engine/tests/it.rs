@@ -3,6 +3,8 @@
 #![expect(clippy::expect_used, reason = "a failed expectation fails the test")]
 #![expect(clippy::unwrap_used, reason = "a failed expectation fails the test")]
 
+#[path = "it/aftercare.rs"]
+mod aftercare;
 #[path = "it/agents.rs"]
 mod agents;
 #[path = "it/fixture.rs"]
@@ -19,6 +21,8 @@ mod hostile;
 mod hostile_kit;
 #[path = "it/hosts.rs"]
 mod hosts;
+#[path = "it/merges.rs"]
+mod merges;
 #[path = "it/processes.rs"]
 mod processes;
 #[path = "it/sandboxes.rs"]

@@ -177,6 +177,7 @@ macro_rules! job_activities {
             Convene CONVENE "convene",
             AwaitDelivery AWAIT_DELIVERY "await_turn",
             Deliver DELIVER "deliver",
+            PullRequest PULL_REQUEST "pull_request",
             Learn LEARN "learn",
             SaveWork SAVE_WORK "land",
         }

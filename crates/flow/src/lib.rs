@@ -1,13 +1,14 @@
 #![doc = include_str!("../README.md")]
 
 pub mod activities;
+pub mod merge_queue;
 pub mod pipeline;
 pub mod search_attributes;
 mod task;
 
 pub use task::{
-    ActionRequest, ActionResponse, CarriedState, QuestionOpened, RulesChanged, RunStarted,
-    TaskStatus, TaskWorkflow, WorkflowInput, WorkflowOrigin, WorkflowTuning,
+    ActionRequest, ActionResponse, CarriedState, ForgeSignal, QuestionOpened, RulesChanged,
+    RunStarted, TaskStatus, TaskWorkflow, WorkflowInput, WorkflowOrigin, WorkflowTuning,
 };
 
 /// Task queue of workflows, and of all activities except implementation runs.
@@ -15,6 +16,11 @@ pub const TASK_QUEUE: &str = "tamma";
 
 /// Task queue of the agent pool. Workers with a free slot take the next run.
 pub const AGENT_TASK_QUEUE: &str = "tamma-engines";
+
+/// Returns the workflow ID of a merge queue. Only one can be open.
+pub fn merge_queue_workflow_id(queue: &tamma_core::merge_queue::QueueAddress) -> String {
+    format!("merge-queue/{queue}")
+}
 
 /// Returns the workflow ID of a story's pipeline. Only one run of it can be open.
 pub fn pipeline_workflow_id(pipeline: tamma_core::ids::PipelineId) -> String {

@@ -5,7 +5,9 @@
 //! an old history would notice needs a patch (see `docs/decisions/0006-durable-shell.md`).
 #![expect(missing_docs, reason = "the macro generates undocumented constants")]
 
+mod forge_news;
 mod jobs;
+mod messages;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -14,12 +16,12 @@ use futures_util::future::{Fuse, FutureExt as _, LocalBoxFuture};
 use serde::{Deserialize, Serialize};
 use tamma_core::actor::{Actor, Authentication};
 use tamma_core::approval::Pin;
-use tamma_core::ids::{Name, PlanHash, PolicyVersion, Reference, TaskId};
+use tamma_core::ids::{Name, PolicyVersion, TaskId};
 use tamma_core::rules::Rules;
 use tamma_core::task::Task;
 use tamma_core::task_loop::{
-    Action, Command, EventKind, JobUsage, Placement, Refusal, State, Step, StepRecord, TaskEvent,
-    TaskLoop, TaskReceived, Timestamp, begin, step,
+    Command, EventKind, JobUsage, Placement, Refusal, Step, StepRecord, TaskEvent, TaskLoop,
+    TaskReceived, Timestamp, begin, step,
 };
 use tamma_core::version::FormatVersion;
 use temporalio_common::error::ApplicationFailure;
@@ -30,11 +32,17 @@ use temporalio_workflow::{
     WorkflowContextView, WorkflowResult, WorkflowTermination, select,
 };
 
+use self::forge_news::ForgeNews;
 use self::jobs::JobWait;
 use crate::activities::{
     DIVERGED, JobRequest, PendingSteps, RecordActivity, TaskSubmission, is_divergence, root_message,
 };
 use crate::search_attributes;
+
+pub use self::messages::{
+    ActionRequest, ActionResponse, ForgeSignal, QuestionOpened, RulesChanged, RunStarted,
+    TaskStatus,
+};
 
 /// Input of a task's workflow.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -90,6 +98,8 @@ pub struct CarriedState {
     unsaved_steps: Vec<StepRecord>,
     #[serde(rename = "due")]
     pending_commands: Vec<Command>,
+    #[serde(default, skip_serializing_if = "ForgeNews::is_empty")]
+    forge_news: ForgeNews,
 }
 
 impl CarriedState {
@@ -100,113 +110,8 @@ impl CarriedState {
             step: record.step,
             pending_commands: record.commands.clone(),
             unsaved_steps: vec![record],
+            forge_news: ForgeNews::default(),
         }
-    }
-}
-
-/// Action that a person requests.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ActionRequest {
-    /// Time of the request.
-    pub at: Timestamp,
-    /// Authenticated name of the person.
-    pub by: Name,
-    /// Authentication of the person.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub auth: Option<Authentication>,
-    /// Requested action.
-    pub action: Action,
-}
-
-/// Notification that a worker has started a run.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RunStarted {
-    /// Start time.
-    pub at: Timestamp,
-    /// Job number of the run.
-    #[serde(rename = "ticket")]
-    pub job_number: u32,
-    /// Agent that runs.
-    #[serde(rename = "engine")]
-    pub agent: Name,
-}
-
-/// Question of a run that waits for the answer.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct QuestionOpened {
-    /// Time of the question.
-    pub at: Timestamp,
-    /// Job number of the run.
-    pub job_number: u32,
-    /// Stored text of the question.
-    pub question: Reference,
-    /// Stored answer to use if nobody answers in time.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub default_answer: Option<Reference>,
-}
-
-/// New rules for a task.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct RulesChanged {
-    /// Time of the change.
-    pub at: Timestamp,
-    /// Authenticated name of the person who applied the rules.
-    pub by: Name,
-    /// Authentication of the person.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub auth: Option<Authentication>,
-    /// Rules without secrets. The caller has stored them.
-    pub rules: Rules,
-}
-
-/// Status of a task.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TaskStatus {
-    /// Current state.
-    pub state: State,
-    /// Set while the task is paused.
-    pub paused: bool,
-    /// Number of events applied so far.
-    pub step: u64,
-    /// Plan that awaits approval or runs.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub plan: Option<PlanHash>,
-}
-
-/// Response to a request: the new status, or the reason for refusing it.
-pub type ActionResponse = Result<TaskStatus, String>;
-
-impl From<ActionRequest> for TaskEvent {
-    fn from(request: ActionRequest) -> Self {
-        let ActionRequest { at, by, auth, action } = request;
-        Self {
-            format: FormatVersion,
-            at,
-            by: Actor::Person(by),
-            auth,
-            kind: EventKind::ActionRequested(action),
-        }
-    }
-}
-
-impl From<RunStarted> for TaskEvent {
-    fn from(run_started: RunStarted) -> Self {
-        let RunStarted { at, job_number, agent } = run_started;
-        Self {
-            format: FormatVersion,
-            at,
-            by: Actor::Tamma,
-            auth: None,
-            kind: EventKind::RunStarted { job_number, agent },
-        }
-    }
-}
-
-impl From<QuestionOpened> for TaskEvent {
-    fn from(opened: QuestionOpened) -> Self {
-        let QuestionOpened { at, job_number, question, default_answer } = opened;
-        let kind = EventKind::QuestionOpened { job_number, question, default_answer };
-        Self { format: FormatVersion, at, by: Actor::Tamma, auth: None, kind }
     }
 }
 
@@ -241,10 +146,12 @@ pub struct TaskWorkflow {
     divergence: Option<String>,
     /// Wait of a job that a worker cannot run yet.
     job_wait: JobWait,
+    /// News from the forge that the state machine has not accepted yet.
+    forge_news: ForgeNews,
 }
 
 /// Future in progress.
-type BoxedFuture<T> = Fuse<LocalBoxFuture<'static, T>>;
+pub(crate) type BoxedFuture<T> = Fuse<LocalBoxFuture<'static, T>>;
 
 /// Futures that the workflow waits for, besides messages.
 struct InFlight {
@@ -276,7 +183,7 @@ impl TaskWorkflow {
                 (carried, Some(Box::new(TaskSubmission { task: *task, rules: rules.clone() })))
             }
         };
-        let CarriedState { task_loop, step, unsaved_steps, pending_commands } = carried;
+        let CarriedState { task_loop, step, unsaved_steps, pending_commands, forge_news } = carried;
         // The caller that started the workflow has published the initial state.
         let published = Some(task_loop.clone());
         Self {
@@ -296,6 +203,7 @@ impl TaskWorkflow {
             published,
             divergence: None,
             job_wait: JobWait::default(),
+            forge_news,
         }
     }
 
@@ -346,7 +254,11 @@ impl TaskWorkflow {
                     ctx.state_mut(|it| it.job_wait.has_started = false);
                     let (number, event) = ctx.state_mut(|it| it.inbox.pop_front()).unzip();
                     requester = number;
-                    match event { Some(event) => event, None => continue }
+                    let at = now(ctx);
+                    match event.or_else(|| ctx.state_mut(|it| it.take_forge_news(at))) {
+                        Some(event) => event,
+                        None => continue,
+                    }
                 }
                 () = &mut in_flight.timer => {
                     in_flight.timer_at = None;
@@ -389,6 +301,13 @@ impl TaskWorkflow {
     #[signal(name = "dependency_completed")]
     pub fn wake(&mut self, _ctx: &mut SyncWorkflowContext<Self>, _completed: TaskId) {
         self.job_wait.is_woken = true;
+    }
+
+    /// Takes news about the task's pull request. News that the state machine does not accept now
+    /// waits; newer news of the same kind replaces it.
+    #[signal(name = "forge")]
+    pub fn observe_forge(&mut self, _ctx: &mut SyncWorkflowContext<Self>, signal: ForgeSignal) {
+        self.forge_news.push(signal, &self.task_loop);
     }
 
     #[update_validator(ask)]
@@ -529,6 +448,13 @@ impl TaskWorkflow {
         step(&self.task_loop, event, &self.rules).map(drop)
     }
 
+    /// Takes the next news from the forge that the state machine accepts.
+    fn take_forge_news(&mut self, at: Timestamp) -> Option<TaskEvent> {
+        let (task_loop, rules) = (&self.task_loop, &self.rules);
+        let accepts = |event: &TaskEvent| step(task_loop, event, rules).is_ok();
+        self.forge_news.take(at, self.step, task_loop, accepts)
+    }
+
     /// Applies an event to the state machine, and queues its step and commands.
     fn apply_event(&mut self, event: &TaskEvent) -> Result<(), Refusal> {
         let job_usage = self.job_usage(event);
@@ -579,6 +505,7 @@ impl TaskWorkflow {
             step: self.step,
             unsaved_steps: std::mem::take(&mut self.unsaved_steps),
             pending_commands: std::mem::take(&mut self.pending_commands),
+            forge_news: std::mem::take(&mut self.forge_news),
         };
         let origin = WorkflowOrigin::Continued(Box::new(carried));
         WorkflowInput { rules: self.rules.clone(), tuning: self.tuning, origin }
@@ -765,9 +692,11 @@ async fn enqueue_and_wait(ctx: &WorkflowContext<TaskWorkflow>, event: TaskEvent)
     ctx.state_mut(|it| it.responses.remove(&number)).unwrap_or_else(no_response)
 }
 
-/// Waits for a message, or until the current job has to wait.
+/// Waits for a message, news from the forge, or until the current job has to wait.
 async fn wait_for_message(ctx: &WorkflowContext<TaskWorkflow>) {
-    let has_news = |it: &TaskWorkflow| !it.inbox.is_empty() || it.job_wait.has_started;
+    let has_news = |it: &TaskWorkflow| {
+        !it.inbox.is_empty() || it.job_wait.has_started || it.forge_news.is_due(it.step)
+    };
     let _ = ctx.wait_condition_with_options(has_news, uncancellable_wait()).await;
 }
 

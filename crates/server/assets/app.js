@@ -105,7 +105,7 @@
     all[i < 0 ? (by > 0 ? 0 : all.length - 1) : Math.min(Math.max(i + by, 0), all.length - 1)].focus();
   };
 
-  const places = { b: "/", i: "/inbox", l: "/pipelines", p: "/projects", e: "/engines", k: "/knowledge", f: "/figures", c: "/chat" };
+  const places = { b: "/", i: "/inbox", l: "/pipelines", r: "/pull-requests", q: "/merge-queues", p: "/projects", e: "/engines", k: "/knowledge", f: "/figures", c: "/chat" };
   let g = 0;
   document.addEventListener("keydown", (e) => {
     const t = e.target;

@@ -6,8 +6,10 @@ mod alerts;
 mod audit;
 mod chat;
 mod extract;
+mod forges;
 mod history;
 mod knowledge;
+mod merge_queues;
 mod overview;
 mod people;
 mod pipelines;
@@ -83,8 +85,10 @@ impl FromRequestParts<ApiServices> for ApiState {
         (name = "knowledge", description = "Knowledge base."),
         (name = "alerts", description = "Alerts and their deliveries."),
         (name = "chat", description = "Chat."),
+        (name = "forges", description = "Forges and pull requests."),
         (name = "people", description = "Personal access tokens and roles."),
         (name = "pipelines", description = "Pipelines of stories."),
+        (name = "merge-queues", description = "Merge queues of branches."),
         (name = "projects", description = "Registered repositories."),
         (name = "overview", description = "Health and metrics."),
     )
@@ -101,6 +105,7 @@ fn routes() -> OpenApiRouter<ApiServices> {
         .routes(routes!(tasks::diff))
         .routes(routes!(tasks::report))
         .routes(routes!(tasks::bundle))
+        .routes(routes!(tasks::verdict))
         .routes(routes!(actions::perform))
         .routes(routes!(actions::restart))
         .routes(routes!(history::list))
@@ -129,6 +134,11 @@ fn routes() -> OpenApiRouter<ApiServices> {
         .routes(routes!(pipelines::show))
         .routes(routes!(pipelines::output))
         .routes(routes!(pipelines::perform))
+        .routes(routes!(merge_queues::list))
+        .routes(routes!(merge_queues::pause))
+        .routes(routes!(merge_queues::resume))
+        .routes(routes!(forges::list))
+        .routes(routes!(forges::pull_requests))
         .routes(routes!(projects::list, projects::register))
         .routes(routes!(projects::apply_rules))
         .routes(routes!(overview::permissions))

@@ -13,21 +13,26 @@ mod bundle;
 mod change;
 mod chat;
 mod knowledge;
+mod merge_queue;
 mod people;
 mod permissions;
 mod pipelines;
 mod projects;
+mod pull_request_badges;
+mod pull_requests;
 mod queries;
 mod rating;
 mod recovery;
 mod report;
 mod rules;
 mod runs;
+mod verdict;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use axum::http::StatusCode;
+use tamma_connect::forge::Forges;
 use tamma_core::access::{AccessRole, Permission, ProjectScope};
 use tamma_core::operator::OperatorConfig;
 use tamma_flow::WorkflowTuning;
@@ -40,10 +45,11 @@ pub(crate) use permissions::{Principal, forbidden};
 pub(crate) use queries::{Cursor, PageRequest};
 pub(crate) use recovery::{ComparedSteps, Comparison};
 pub(crate) use runs::parse_run_number;
+pub(crate) use verdict::VerdictFormat;
 
 use crate::live::LiveUpdates;
 use crate::problem::{FileProblem, Problem};
-use crate::server::RepositoryInspector;
+use crate::server::{RemoteConfigReader, RepositoryInspector};
 
 /// Time limit for a request to Temporal.
 const TEMPORAL_TIMEOUT: Duration = Duration::from_secs(10);
@@ -63,6 +69,9 @@ pub(crate) struct App {
     pub(crate) live: LiveUpdates,
     pub(crate) knowledge_cache: KnowledgeCache,
     pub(crate) inspect_repository: Option<RepositoryInspector>,
+    pub(crate) read_remote_config: Option<RemoteConfigReader>,
+    /// Forges of the installation, with their credentials.
+    pub(crate) forges: Forges,
     /// URL at which browsers reach the server, without a slash at its end.
     pub(crate) public_url: Option<String>,
 }

@@ -11,10 +11,13 @@ mod audit;
 mod bundle;
 mod card;
 mod chat;
+mod forge;
 mod knowledge;
+mod merge_queue;
 mod permission;
 mod person;
 mod pipeline;
+mod pull_request_badge;
 mod run;
 mod task;
 
@@ -31,10 +34,17 @@ pub use card::{InboxPage, Spend, TaskCard, TaskPage, UnreadableTask, short_id};
 pub use chat::{
     ChatReference, ChatReply, MessageParser, NewChatMessage, ProposedCommand, TaskMention,
 };
+pub use forge::{
+    AftercareView, ForgeList, ForgeStatus, PullRequestCheck, PullRequestPage, PullRequestReview,
+    PullRequestView,
+};
 pub use knowledge::{
     KnowledgeChange, KnowledgeCheckRequest, KnowledgeCheckResult, KnowledgeDecision, KnowledgeEdit,
     KnowledgeEffect, KnowledgeEntryDetail, KnowledgeImportRequest, KnowledgeImportResult,
     KnowledgeList, KnowledgeMatch, KnowledgeTaskStats, NewKnowledgeEntry,
+};
+pub use merge_queue::{
+    MergeQueueActionBody, MergeQueueList, MergeQueueView, QueueBuildView, QueueEntryView,
 };
 pub use permission::{AgentPermission, EffectivePermissions, PersonPermissions, RolePermissions};
 pub use person::{IssuedToken, NewPerson, PersonList, PersonRecord, SignInLink, TokenRevocation};
@@ -42,6 +52,7 @@ pub use pipeline::{
     EarlierPhase, NewPipelineRun, PhaseOutput, PipelineAction, PipelineActionBody, PipelineList,
     PipelinePhaseView, PipelineView, StoryTaskView,
 };
+pub use pull_request_badge::{ChecksSummary, PullRequestBadge};
 pub use run::{CurrentRun, RunDetail, RunLine, RunLines, RunList, RunUsage};
 pub use task::{
     IterationOutcome, IterationSummary, OpenQuestion, PlanApproval, PlanDecision, PlanVersion,
@@ -227,6 +238,11 @@ pub struct MetricsReport {
     #[schema(value_type = Object)]
     #[serde(rename = "figures")]
     pub values: tamma_core::metrics::Metrics,
+    /// Merged changes: `merged`, `with_findings`, `reverted`, `fixed` and `broke_base`, and the rates of
+    /// findings by predicted risk (`by_level`) and by its factors (`by_factor`).
+    #[schema(value_type = Object)]
+    #[serde(default)]
+    pub aftercare: tamma_core::aftercare::Calibration,
     /// Targets of the metrics that have one.
     #[serde(rename = "goals")]
     pub targets: MetricTargets,

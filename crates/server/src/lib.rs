@@ -7,6 +7,9 @@ mod auth;
 mod clock;
 pub mod dto;
 mod edge;
+mod forge_poller;
+mod intake;
+mod issue_progress;
 mod live;
 mod mcp;
 mod problem;
@@ -14,6 +17,7 @@ mod reconciler;
 mod route_access;
 mod server;
 mod web;
+mod webhooks;
 
 pub use alert_dispatcher::{TerminalMessage, TerminalSender};
 pub use api::openapi;
@@ -21,7 +25,9 @@ pub use clock::new_token;
 pub use mcp::SCRUM_MASTER_COMMAND;
 pub use problem::{PROBLEM_MEDIA_TYPE as PROBLEM, Problem};
 pub use route_access::access_routes;
-pub use server::{ApiServer, Error, RepositoryContents, RepositoryInspector, ServerConfig};
+pub use server::{
+    ApiServer, Error, RemoteConfigReader, RepositoryContents, RepositoryInspector, ServerConfig,
+};
 
 /// Header with the name of the person that a request acts for.
 pub const PERSON_HEADER: &str = "tamma-person";

@@ -25,7 +25,7 @@ use tamma_core::actor::RequestInterface;
 use tamma_core::ids::TaskId;
 use tamma_core::plan::PlanAdjustment;
 use tamma_core::task_loop::State;
-use tamma_store::{KnowledgeFilter, PipelineFilter, TaskFilter};
+use tamma_store::{KnowledgeFilter, PipelineFilter, PullRequestFilter, StoredStatus, TaskFilter};
 
 use crate::app::{App, Error, PageRequest, Principal};
 use crate::auth;
@@ -204,6 +204,16 @@ struct ProposeKnowledge {
     project: Option<String>,
 }
 
+/// Filter for pull requests.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+struct ListPullRequests {
+    /// Project ID or name.
+    project: Option<String>,
+    /// Include merged and closed ones.
+    all: bool,
+}
+
 /// Filter for pipelines.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
@@ -318,7 +328,7 @@ fn tools() -> Vec<Tool> {
         )),
         reads(tool::<TaskRef>(
             "show_task",
-            "Show a task: state, open question, plan hash, runs and cost.",
+            "Show a task: state, open question, plan hash, pull request, runs and cost.",
         )),
         reads(tool::<TaskRef>("read_plan", "Read the full plan of a task, with its hash.")),
         reads(tool::<TaskRef>(
@@ -363,6 +373,14 @@ fn tools() -> Vec<Tool> {
             "answer_task",
             "Answer a task's question, convene the council, or pause, resume or cancel the task.",
         )),
+        reads(tool::<ListPullRequests>(
+            "list_pull_requests",
+            "List open pull requests of tasks, newest first, each with its stage, checks and reviews.",
+        )),
+        reads(tool::<NoArguments>(
+            "list_merge_queue",
+            "List the merge queues: entries in their order, the current build, and pauses.",
+        )),
         reads(tool::<ListPipelines>(
             "list_pipelines",
             "List the pipelines of stories, last changed first, each with its phases.",
@@ -397,7 +415,8 @@ fn tools() -> Vec<Tool> {
 fn tool_action(name: &str) -> Option<AccessAction> {
     Some(match name {
         "list_tasks" | "show_task" | "read_events" | "show_agents" | "show_permissions"
-        | "list_pipelines" | "show_pipeline" | "search_knowledge" => AccessAction::ReadProject,
+        | "list_pull_requests" | "list_merge_queue" | "list_pipelines" | "show_pipeline"
+        | "search_knowledge" => AccessAction::ReadProject,
         "read_plan" | "read_change" | "read_phase_output" => AccessAction::ReadContent,
         "add_task" | "run_pipeline" => AccessAction::AddTask,
         // The use case checks what the action or answer needs.
@@ -486,6 +505,17 @@ impl ToolCall {
                 let AnswerTask { task, action } = parse(arguments)?;
                 let (task, action) = (self.app.resolve_task_id(&task).await?, parse(action)?);
                 to_json(&self.app.perform_action(task, by()?, action, None).await?)
+            }
+            "list_merge_queue" => {
+                let NoArguments {} = parse(arguments)?;
+                to_json(&self.app.merge_queues().await?)
+            }
+            "list_pull_requests" => {
+                let ListPullRequests { project, all } = parse(arguments)?;
+                let project = self.app.project_filter(project.as_deref()).await?;
+                let status = (!all).then_some(StoredStatus::Open);
+                let filter = PullRequestFilter { project, status };
+                to_json(&self.app.list_pull_requests(&filter, MAX_RESULTS).await?)
             }
             "list_pipelines" | "show_pipeline" | "read_phase_output" | "run_pipeline"
             | "answer_pipeline" => self.dispatch_pipeline_tool(by, name, arguments).await,

@@ -29,7 +29,7 @@ pub(crate) struct CallerRights {
 /// Condition under which a route is served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum RouteRule {
-    /// For anybody: sign-in and files of the pages.
+    /// For anybody: sign-in, files of the pages, and webhooks, which carry a signature.
     Public,
     /// For everybody who has signed in. The response contains no data of a project.
     SignedIn,
@@ -56,6 +56,7 @@ const ROUTES: &[(&str, &str, RouteRule)] = &[
     ("GET", "/api/v1/tasks/{id}/diff", Task(A::ReadContent)),
     ("GET", "/api/v1/tasks/{id}/report", Task(A::ReadContent)),
     ("GET", "/api/v1/tasks/{id}/bundle", Task(A::Export)),
+    ("GET", "/api/v1/tasks/{id}/verdict", Task(A::ReadContent)),
     ("POST", "/api/v1/tasks/{id}/actions", Task(A::ControlTask)),
     ("POST", "/api/v1/tasks/{id}/restart", Anywhere(A::RestartTask)),
     ("GET", "/api/v1/tasks/{id}/history", Task(A::ReadProject)),
@@ -90,6 +91,11 @@ const ROUTES: &[(&str, &str, RouteRule)] = &[
     ("GET", "/api/v1/pipelines/{id}", Anywhere(A::ReadProject)),
     ("GET", "/api/v1/pipelines/{id}/phases/{phase}/output", Anywhere(A::ReadContent)),
     ("POST", "/api/v1/pipelines/{id}/actions", Anywhere(A::ControlTask)),
+    ("GET", "/api/v1/merge-queues", Anywhere(A::ReadProject)),
+    ("POST", "/api/v1/merge-queues/pause", Anywhere(A::Decide)),
+    ("POST", "/api/v1/merge-queues/resume", Anywhere(A::Decide)),
+    ("GET", "/api/v1/forges", Anywhere(A::ReadProject)),
+    ("GET", "/api/v1/pull-requests", Anywhere(A::ReadProject)),
     ("GET", "/api/v1/projects", Anywhere(A::ReadProject)),
     ("POST", "/api/v1/projects", Anywhere(A::RegisterProject)),
     ("POST", "/api/v1/projects/{id}/rules", Anywhere(A::ChangeRules)),
@@ -118,10 +124,13 @@ const ROUTES: &[(&str, &str, RouteRule)] = &[
     ("POST", "/chat/confirm", Anywhere(A::ReadProject)),
     ("GET", "/projects", Anywhere(A::ReadProject)),
     ("POST", "/projects", Anywhere(A::RegisterProject)),
+    ("GET", "/pull-requests", Anywhere(A::ReadProject)),
     ("GET", "/pipelines", Anywhere(A::ReadProject)),
     ("GET", "/pipelines/{id}", Anywhere(A::ReadProject)),
     ("GET", "/pipelines/{id}/phases/{phase}", Anywhere(A::ReadContent)),
     ("POST", "/pipelines/{id}/actions", Anywhere(A::ControlTask)),
+    ("GET", "/merge-queues", Anywhere(A::ReadProject)),
+    ("POST", "/merge-queues", Anywhere(A::Decide)),
     ("POST", "/tasks", Anywhere(A::AddTask)),
     ("GET", "/tasks/new", Anywhere(A::ReadProject)),
     ("GET", "/tasks/{id}", Task(A::ReadProject)),
@@ -136,13 +145,17 @@ const ROUTES: &[(&str, &str, RouteRule)] = &[
     ("GET", "/live/board", Anywhere(A::ReadProject)),
     ("GET", "/live/inbox", Anywhere(A::ReadProject)),
     ("GET", "/live/engines", Anywhere(A::ReadProject)),
+    ("GET", "/live/pull-requests", Anywhere(A::ReadProject)),
     ("GET", "/live/pipelines/{id}", Anywhere(A::ReadProject)),
+    ("GET", "/live/merge-queues", Anywhere(A::ReadProject)),
     ("GET", "/live/tasks/{id}", Task(A::ReadContent)),
     ("POST", "/preferences", SignedIn),
     ("GET", "/hello", Public),
     ("POST", "/hello", Public),
     ("POST", "/goodbye", SignedIn),
     ("GET", "/assets/{version}/{name}", Public),
+    // The forge signs each webhook with its secret.
+    ("POST", "/hooks/forges/{name}", Public),
 ];
 
 /// Returns the method and path of every route, in the order of the table.

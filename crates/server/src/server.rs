@@ -2,12 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::DefaultBodyLimit;
 use axum::middleware;
 use futures_util::future::BoxFuture;
+use tamma_connect::forge::Forges;
 use tamma_core::ids::Name;
 use tamma_core::operator::OperatorConfig;
 use tamma_flow::WorkflowTuning;
@@ -20,10 +22,11 @@ use tokio_util::sync::CancellationToken;
 use crate::alert_dispatcher::{AlertDispatcher, TerminalSender};
 use crate::app::App;
 use crate::auth::Authenticator;
+use crate::forge_poller::ForgePoller;
 use crate::live::LiveUpdates;
 use crate::reconciler::Reconciler;
 use crate::web::SessionLayer;
-use crate::{api, edge, web};
+use crate::{api, edge, web, webhooks};
 
 /// Configuration of the server.
 #[derive(Clone)]
@@ -48,6 +51,10 @@ pub struct ServerConfig {
     pub terminal: Option<TerminalSender>,
     /// Access to repositories; `None` if this server cannot read them.
     pub inspect_repository: Option<RepositoryInspector>,
+    /// Access to the configuration of remote repositories; `None` if they have none.
+    pub read_remote_config: Option<RemoteConfigReader>,
+    /// Folder with the settings of forges, which may be missing.
+    pub forges: PathBuf,
 }
 
 /// Contents of a repository.
@@ -63,6 +70,11 @@ pub struct RepositoryContents {
 pub type RepositoryInspector = Arc<
     dyn Fn(String, Vec<String>) -> BoxFuture<'static, Option<RepositoryContents>> + Send + Sync,
 >;
+
+/// Reads `tamma.yaml` from the base branch of a remote repository, by its address. Returns `None` if
+/// there is no such file, or the reason why it cannot be read. It is called often, so it caches.
+pub type RemoteConfigReader =
+    Arc<dyn Fn(String) -> BoxFuture<'static, Result<Option<String>, String>> + Send + Sync>;
 
 impl ServerConfig {
     /// Checks the token and the address before anything is started.
@@ -130,6 +142,7 @@ pub struct ApiServer {
     app: App,
     alert_dispatcher: AlertDispatcher,
     reconciler: Reconciler,
+    forge_poller: ForgePoller,
     /// Set if browsers reach the server by HTTPS.
     secure_cookies: bool,
     changes: (TaskChanges, LineChanges),
@@ -151,6 +164,8 @@ impl ApiServer {
             inspect_repository,
             public_url,
             terminal,
+            read_remote_config,
+            forges,
         } = config;
         let listener =
             TcpListener::bind(address).await.map_err(|source| Error::Bind { address, source })?;
@@ -169,6 +184,8 @@ impl ApiServer {
             live,
             knowledge_cache,
             inspect_repository,
+            read_remote_config,
+            forges: Forges::open(&forges),
             public_url: public_url.clone(),
         };
         let secure_cookies =
@@ -176,6 +193,7 @@ impl ApiServer {
         let base_url = public_url.unwrap_or_else(|| format!("http://{address}"));
         let alert_dispatcher = AlertDispatcher::new(app.clone(), terminal, base_url)?;
         let reconciler = Reconciler::new(app.clone(), reconcile_interval);
+        let forge_poller = ForgePoller::new(app.clone(), app.store.forge_hints().await?);
         let (revocation_sender, revoked) = watch::channel(());
         let authenticator = Authenticator::new(&token, app.store.clone(), revoked);
         let revocations = (app.store.revocations().await?, revocation_sender);
@@ -186,6 +204,7 @@ impl ApiServer {
             app,
             alert_dispatcher,
             reconciler,
+            forge_poller,
             secure_cookies,
             changes,
             revocations,
@@ -211,6 +230,7 @@ impl ApiServer {
         let (changes, lines) = self.changes;
         let alerts = Box::pin(self.alert_dispatcher.clone().run(stop.clone()));
         let reconciling = Box::pin(self.reconciler.run(stop.clone()));
+        let polling = Box::pin(self.forge_poller.run(stop.clone()));
         let (mut revocations, revocation_sender) = self.revocations;
         let revoked = async {
             loop {
@@ -226,8 +246,10 @@ impl ApiServer {
             secure_cookies: self.secure_cookies,
         };
         let pages = web::router(self.app.clone(), session_layer, stop.clone());
+        let hooks = webhooks::router(self.app.clone());
         let router = api::router(self.app, self.alert_dispatcher, self.authenticator, stop.clone())
             .merge(pages)
+            .merge(hooks)
             .fallback(web::not_found)
             .layer(middleware::from_fn_with_state(edge::REQUEST_TIMEOUT, edge::guard_request))
             .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
@@ -243,6 +265,6 @@ impl ApiServer {
             stop.cancel();
             served
         };
-        tokio::join!(serving, alerts, reconciling).0
+        tokio::join!(serving, alerts, reconciling, polling).0
     }
 }

@@ -17,11 +17,13 @@ mod knowledge;
 mod labels;
 mod layout;
 mod live;
+mod merge_queue;
 mod metrics;
 mod new_task;
 mod permissions;
 mod pipelines;
 mod projects;
+mod pull_requests;
 mod session;
 mod task;
 
@@ -109,10 +111,12 @@ pub(crate) fn router(app: App, session_layer: SessionLayer, stop: CancellationTo
         .route("/chat", get(chat::page).post(chat::send_message))
         .route("/chat/confirm", post(chat::answer_proposal))
         .route("/projects", get(projects::page).post(projects::register))
+        .route("/pull-requests", get(pull_requests::page))
         .route("/pipelines", get(pipelines::list))
         .route("/pipelines/{id}", get(pipelines::page))
         .route("/pipelines/{id}/phases/{phase}", get(pipelines::output))
         .route("/pipelines/{id}/actions", post(pipelines::submit_action))
+        .route("/merge-queues", get(merge_queue::page).post(merge_queue::submit_action))
         .route("/tasks", post(new_task::add))
         .route("/tasks/new", get(new_task::page))
         .route("/tasks/{id}", get(task::overview))
@@ -126,7 +130,9 @@ pub(crate) fn router(app: App, session_layer: SessionLayer, stop: CancellationTo
         .route("/live/board", get(live::lists::board_stream))
         .route("/live/inbox", get(live::lists::inbox_stream))
         .route("/live/engines", get(live::lists::agents_stream))
+        .route("/live/pull-requests", get(live::lists::pull_requests_stream))
         .route("/live/pipelines/{id}", get(live::lists::pipeline_stream))
+        .route("/live/merge-queues", get(live::lists::merge_queues_stream))
         .route("/live/tasks/{id}", get(live::task_stream))
         .route("/preferences", post(session::save_preferences))
         .route("/hello", get(session::sign_in_page).post(session::sign_in))

@@ -1,11 +1,11 @@
 //! Alerts that were sent to people, and their answers.
 
 use tamma_core::cause::AlertCause;
-use tamma_core::ids::TaskId;
+use tamma_core::ids::{ProjectId, TaskId};
 use tamma_core::task_loop::{AlertKind, AlertSeverity, AnswerKind, Timestamp};
 
 use crate::connection::Store;
-use crate::encoding::{read, read_number, read_word};
+use crate::encoding::{json, read, read_number, read_word, word};
 use crate::error::{CorruptData, Result};
 
 /// Alert that was sent, including its reminders.
@@ -32,6 +32,40 @@ pub struct SentAlert {
 }
 
 impl Store {
+    /// Sends an alert that asks nothing about a task. The same one again within ten minutes has no
+    /// effect, so an attempt can be repeated.
+    pub async fn send_alert(
+        &self,
+        task: TaskId,
+        project: ProjectId,
+        cause: AlertCause,
+        severity: AlertSeverity,
+    ) -> Result<()> {
+        sqlx::query!(
+            "WITH alerted AS (
+                INSERT INTO alerts (task, project, kind, severity, cause, answers, at)
+                SELECT
+                    $1::uuid, $2::uuid, $3::text, $4::text, $5::jsonb, '{}'::text [],
+                    clock_timestamp()
+                WHERE NOT EXISTS (
+                    SELECT FROM alerts
+                    WHERE task = $1::uuid AND question IS NULL AND cause = $5::jsonb
+                        AND at > clock_timestamp() - interval '10 minutes'
+                )
+                RETURNING id
+             )
+             INSERT INTO outbox (alert, reminder) SELECT id, 0 FROM alerted",
+            task.0,
+            project.0,
+            word(&AlertKind::from(cause)),
+            word(&severity),
+            json(&cause),
+        )
+        .execute(&self.steps)
+        .await?;
+        Ok(())
+    }
+
     /// Returns the alerts of a task, in order.
     pub async fn alerts(&self, task: TaskId) -> Result<Vec<SentAlert>> {
         let rows = sqlx::query!(

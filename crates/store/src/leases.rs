@@ -22,6 +22,10 @@ pub enum LeaseResource {
     Provider,
     /// Comparison of tasks with their workflows, done by one server at a time.
     Reconciler,
+    /// Poller of a forge, identified by the forge's name. One server polls at a time.
+    ForgePoller,
+    /// Tracing of what happens to merged changes, done by one worker at a time.
+    Aftercare,
 }
 
 impl Store {

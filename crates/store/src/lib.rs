@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 
 mod access;
+mod aftercare;
 mod alerts;
 mod audit;
 mod backoff;
@@ -10,11 +11,13 @@ mod connection;
 mod conversations;
 mod decisions;
 mod deliveries;
+mod effects;
 mod embeddings;
 mod encoding;
 mod error;
 mod history;
 mod inline_jobs;
+mod intake;
 mod iterations;
 mod job_results;
 mod knowledge;
@@ -24,6 +27,7 @@ mod leases;
 mod lessons;
 mod lines;
 mod listener;
+mod merge_queue;
 mod metrics;
 mod model_calls;
 mod objects;
@@ -31,6 +35,7 @@ mod people;
 mod pipelines;
 mod plans;
 mod projects;
+mod pull_requests;
 mod read_filter;
 mod reconciliation;
 mod reservations;
@@ -44,9 +49,11 @@ mod task_cards;
 mod tasks;
 mod texts;
 mod usage;
+mod webhooks;
 mod workers;
 
 pub use access::{AccessChange, AccessSource, ProjectRoles};
+pub use aftercare::{AftercareFinding, WatchedMerge};
 pub use alerts::SentAlert;
 pub use audit::{BrokenEntry, ChainFault, HistoryAudit};
 pub use backoff::Backoff;
@@ -58,9 +65,11 @@ pub use decisions::{PlanDecision, PlanVerdict};
 pub use deliveries::{
     ClaimedDelivery, Delivery, DeliveryAttempt, DeliveryEnd, NewDelivery, OutboxMessage,
 };
+pub use effects::{Effect, EffectError, EffectKind};
 pub use embeddings::EntryEmbedding;
 pub use error::{Conflict, CorruptData, Error, Result};
 pub use history::RecordedEntry;
+pub use intake::{ForgeCursor, IssueTask};
 pub use iterations::{IterationOutcome, IterationRecord};
 pub use knowledge::{
     KnowledgeAction, KnowledgeChange, KnowledgeFilter, MatchRole, MatchedTask, PlanMatch,
@@ -74,11 +83,18 @@ pub use lines::{
     InvalidLinePosition, LineChange, LineChanges, LineFilter, LineKind, LinePosition, NewLine,
     RunLine,
 };
+pub use merge_queue::{
+    MergeQueueId, NewQueueEntry, QueueEntry, QueueEntryFilter, QueueEntryState, QueueSettlement,
+    StoredMergeQueue,
+};
 pub use model_calls::{ModelCall, ModelCallTotals};
 pub use objects::{ObjectStorage, transcript_key};
 pub use people::{PersonToken, Revocations};
 pub use pipelines::{PipelineFilter, PipelineWrite, StoredPhase, StoryPipeline};
 pub use projects::RegisteredProject;
+pub use pull_requests::{
+    ForgeHints, NewPullRequest, PullRequestFilter, StoredPullRequest, StoredStatus,
+};
 pub use reconciliation::{OpenTask, ReconcileMarks};
 pub use reservations::{ReservationRequest, ReservedBudgets};
 pub use retention::{RemovedRows, RetentionCutoffs};

@@ -18,6 +18,8 @@ pub struct RetentionCutoffs {
     pub model_calls: Option<Timestamp>,
     /// Deliveries of alerts that have ended, with their attempts.
     pub deliveries: Option<Timestamp>,
+    /// Accepted webhooks, and settled effects and merge queue entries of closed tasks.
+    pub forge_records: Option<Timestamp>,
     /// Texts that no open task refers to.
     pub texts: Option<Timestamp>,
 }
@@ -37,6 +39,12 @@ pub struct RemovedRows {
     pub model_call_months: u64,
     /// Deliveries.
     pub deliveries: u64,
+    /// Accepted webhooks.
+    pub webhooks: u64,
+    /// Settled effects outside.
+    pub effects: u64,
+    /// Settled merge queue entries.
+    pub queue_entries: u64,
     /// Texts.
     pub texts: u64,
 }
@@ -88,6 +96,30 @@ impl Store {
                            SELECT id FROM deliveries WHERE ended_at < $1 LIMIT $2
                        )";
             removed.deliveries = self.delete_in_batches(sql, before).await?;
+        }
+        if let Some(before) = cutoffs.forge_records {
+            let sql = "DELETE FROM webhook_deliveries WHERE (forge, delivery) IN (
+                           SELECT forge, delivery FROM webhook_deliveries
+                           WHERE received_at < $1 LIMIT $2
+                       )";
+            removed.webhooks = self.delete_in_batches(sql, before).await?;
+            // An open task may still ask for its effects.
+            let sql = "DELETE FROM outward_effect WHERE key IN (
+                           SELECT one.key FROM outward_effect AS one
+                           WHERE one.settled_at < $1 AND NOT EXISTS (
+                               SELECT FROM tasks WHERE tasks.id = one.task AND tasks.live
+                           )
+                           LIMIT $2
+                       )";
+            removed.effects = self.delete_in_batches(sql, before).await?;
+            let sql = "DELETE FROM merge_queue_entries WHERE (task, head) IN (
+                           SELECT one.task, one.head FROM merge_queue_entries AS one
+                           WHERE one.settled_at < $1 AND NOT EXISTS (
+                               SELECT FROM tasks WHERE tasks.id = one.task AND tasks.live
+                           )
+                           LIMIT $2
+                       )";
+            removed.queue_entries = self.delete_in_batches(sql, before).await?;
         }
         if let Some(before) = cutoffs.model_calls {
             let months: i32 = sqlx::query_scalar("SELECT forget_model_calls($1)")

@@ -2,6 +2,7 @@
 
 pub mod agent;
 pub mod cluster;
+pub mod forge;
 pub mod hostile;
 pub mod model;
 pub mod operator;

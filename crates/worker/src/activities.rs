@@ -12,6 +12,7 @@ mod implement;
 mod learn;
 mod plan;
 mod prepare;
+mod pull_request;
 mod registration;
 mod review;
 mod save_work;
@@ -30,10 +31,12 @@ use tamma_flow::activities::{JobRequest, JobResult, PendingSteps};
 use tamma_store::{ModelCallTotals, RunNumber, Store};
 use tokio_util::sync::CancellationToken;
 
+use crate::aftercare::Aftercare;
 use crate::config::WorkerConfig;
 use crate::error::Error;
 use crate::heartbeats::MAX_LOST_ATTEMPTS;
 use crate::job_context::{JobContext, WorkflowCallbacks};
+use crate::merge_queue::MergeQueueActivities;
 use crate::pipeline::PipelineActivities;
 use crate::repositories::Repositories;
 use crate::results::Results;
@@ -67,9 +70,20 @@ impl Activities {
         self.services.repositories.clone()
     }
 
+    /// Returns the aftercare of merged changes, which shares the repositories of this worker.
+    pub(crate) fn aftercare(&self) -> Aftercare {
+        let Services { config, store, repositories, forges, .. } = &self.services;
+        Aftercare::new(store.clone(), repositories.clone(), forges.clone(), &config.name)
+    }
+
     /// Returns the activities of pipelines, which share the services of this worker.
     pub fn pipelines(&self) -> PipelineActivities {
         PipelineActivities::new(self.services.clone(), self.results.unsaved())
+    }
+
+    /// Returns the activities of merge queues, which share the services of this worker.
+    pub fn merge_queues(&self) -> MergeQueueActivities {
+        MergeQueueActivities::new(self.services.clone())
     }
 
     /// Runs a job: saves pending steps, does the work, and stores the result before returning it.
@@ -235,11 +249,12 @@ async fn dispatch(services: &Services, ctx: &JobContext) -> Result<JobResult, Er
         }
         Job::Brief { decision, note } => brief::brief(services, ctx, decision, note.as_ref()).await,
         Job::Convene { council_number, seat, opinions } => {
-            council::convene(services, ctx, *council_number, *seat, opinions).await
+            Box::pin(council::convene(services, ctx, *council_number, *seat, opinions)).await
         }
-        // Delivery to a task's own branch needs no lock. The merge queue is planned.
+        // Delivery to a task's own branch needs no lock. Merges wait in the merge queue.
         Job::AwaitDelivery => Ok(JobResult::finished(Outcome::DeliveryReady)),
-        Job::Deliver { commit } => deliver::deliver(services, ctx, *commit).await,
+        Job::Deliver { commit } => Box::pin(deliver::deliver(services, ctx, *commit)).await,
+        Job::PullRequest(job) => Box::pin(pull_request::run(services, ctx, job)).await,
         Job::Learn { ending, use_model } => learn::learn(services, ctx, *ending, *use_model).await,
         Job::SaveWork => save_work::save_work(services, ctx).await,
     }

@@ -18,6 +18,10 @@ pub struct WorkerConfig {
     pub name: String,
     /// Directory for mirrors, worktrees and process records.
     pub data_dir: PathBuf,
+    /// Folder with the settings of forges. No sandbox may show it.
+    pub forges: PathBuf,
+    /// Address of the server's pages, for links in pull requests.
+    pub public_url: Option<String>,
     /// Other paths that no sandbox may show, such as the folder with the server's token.
     pub hidden: Vec<PathBuf>,
     /// Storage of large objects, such as transcripts.
@@ -49,7 +53,8 @@ impl WorkerConfig {
 
     /// Returns the paths that sandboxes hide if a visible parent would show them.
     pub(crate) fn hidden_paths(&self) -> Vec<PathBuf> {
-        let own = [self.data_dir.clone()].into_iter().chain(self.hidden.iter().cloned());
+        let own = [self.data_dir.clone(), self.forges.clone()].into_iter();
+        let own = own.chain(self.hidden.iter().cloned());
         own.chain(toolchains::secrets(&self.environment)).collect()
     }
 
@@ -66,7 +71,9 @@ impl WorkerConfig {
         Self {
             name: format!("worker-{}", std::process::id()),
             objects: ObjectStorage::new(data_dir.join("objects").display().to_string()),
+            forges: data_dir.join("forges"),
             data_dir,
+            public_url: None,
             hidden: Vec::new(),
             environment: BTreeMap::new(),
             operator: OperatorConfig::default(),

@@ -37,6 +37,12 @@ pub enum Error {
     /// Delivery failed for a reason other than the change itself.
     #[error(transparent)]
     Delivery(#[from] delivery::Error),
+    /// Forge did not respond, or its response makes no sense.
+    #[error(transparent)]
+    Forge(#[from] tamma_connect::forge::Error),
+    /// Another attempt works on the same effect.
+    #[error("{0}")]
+    EffectInProgress(String),
     /// Job result could not be written to or read from disk.
     #[error("cannot access the unsaved job result in `{}`", path.display())]
     UnsavedResult {
@@ -94,7 +100,7 @@ pub enum Error {
 
 impl Error {
     /// Returns whether a retry cannot succeed.
-    fn is_final(&self) -> bool {
+    pub(crate) fn is_final(&self) -> bool {
         match self {
             Self::Store(error) => !error.is_retryable(),
             Self::Repository(error) if error.is_caused_by_change() => true,
@@ -103,6 +109,8 @@ impl Error {
             }
             Self::Repository(mirror::Error::Unknown { .. } | mirror::Error::Address(_))
             | Self::Process(process::Error::Superseded { .. })
+            // A person has to change the credential.
+            | Self::Forge(tamma_connect::forge::Error::Forbidden { .. })
             | Self::Configuration(_)
             | Self::Internal(_) => true,
             _ => false,

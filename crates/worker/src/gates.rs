@@ -5,6 +5,8 @@
 //! on demand and stored for every task with that base commit. An unknown failure is run once more.
 //! If the change modifies existing tests, test gates also run with the original tests.
 
+mod strict;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};

@@ -11,6 +11,7 @@ use tamma_engine::process::RunId;
 use tamma_engine::worktree::LatestWork;
 use tamma_flow::activities::JobRequest;
 use tamma_flow::{QuestionOpened, RunStarted};
+use temporalio_client::Client;
 use tokio_util::sync::CancellationToken;
 
 use crate::error::Error;
@@ -32,13 +33,15 @@ pub struct WorkflowCallbacks {
     pub announce_start: AnnounceStart,
     /// Opens a question while the run waits.
     pub open_question: OpenQuestionUpdate,
+    /// Client for messages to other workflows; `None` outside a worker.
+    pub temporal: Option<Client>,
 }
 
 impl From<AnnounceStart> for WorkflowCallbacks {
     /// Creates callbacks for a caller that cannot show questions, so questions end the run.
     fn from(announce_start: AnnounceStart) -> Self {
         let open_question: OpenQuestionUpdate = Arc::new(|_| Box::pin(async { Ok(false) }));
-        Self { announce_start, open_question }
+        Self { announce_start, open_question, temporal: None }
     }
 }
 

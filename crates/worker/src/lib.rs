@@ -2,6 +2,7 @@
 
 mod activities;
 mod admission;
+mod aftercare;
 mod agent_gates;
 mod answered_questions;
 mod change_check;
@@ -13,14 +14,19 @@ mod environment;
 mod error;
 mod failed_setup;
 mod fault_injection;
+mod feedback_text;
+mod forge_context;
 mod gates;
 mod heartbeats;
 mod job_context;
 mod knowledge_context;
 mod live_questions;
+mod merge_queue;
 mod pipeline;
+mod project_config;
 mod project_context;
 mod prompts;
+mod pull_request_text;
 mod repositories;
 mod results;
 mod retry;
@@ -43,6 +49,7 @@ use tamma_core::operator::ResourceLimits;
 use tamma_engine::git::Git;
 use tamma_engine::process::{ProcessRecords, enable_cgroups};
 use tamma_engine::{mirror, sandbox};
+use tamma_flow::merge_queue::MergeQueueWorkflow;
 use tamma_flow::pipeline::PipelineWorkflow;
 use tamma_flow::{AGENT_TASK_QUEUE, TASK_QUEUE, TaskWorkflow};
 use tamma_store::Store;
@@ -60,6 +67,7 @@ pub use error::Error;
 pub use failed_setup::FailedSetup;
 pub use fault_injection::FaultInjection;
 pub use job_context::{AnnounceStart, OpenQuestionUpdate, WorkflowCallbacks};
+pub use merge_queue::{MergeQueueActivities, enqueue_merge};
 pub use pipeline::PipelineActivities;
 pub use prompts::{PromptProblem, check_prompt};
 pub use run_recorder::{PromptRecord, Redact, RunEnding, RunFacts, RunRecorder};
@@ -124,6 +132,7 @@ pub async fn run(
     let activities = Activities::new(config, store, records).await?;
     let upkeep =
         Box::pin(maintain_folders(data_dir, (activities.repositories(), retention), stop.clone()));
+    let aftercare = Box::pin(activities.aftercare().run(stop.clone()));
     let runtime = Runtime::from_current_tokio(RuntimeOptions::default()).map_err(temporal_error)?;
     let workflows = || {
         // Short timeouts, so that another worker takes over quickly and cancellations arrive
@@ -133,8 +142,11 @@ pub async fn run(
             .map_err(temporal_error)?
             .register_workflow::<PipelineWorkflow>()
             .map_err(temporal_error)?
+            .register_workflow::<MergeQueueWorkflow>()
+            .map_err(temporal_error)?
             .register_activities(activities.clone())
             .register_activities(activities.pipelines())
+            .register_activities(activities.merge_queues())
             .max_cached_workflows(cached)
             .sticky_queue_schedule_to_start_timeout(Duration::from_secs(2))
             .max_heartbeat_throttle_interval(Duration::from_secs(1))
@@ -159,8 +171,13 @@ pub async fn run(
             .build();
         Worker::new(&runtime, client.clone(), options).map_err(temporal_error)
     };
-    let (workflows, agents, (), ()) =
-        tokio::join!(supervise(workflows, &stop), supervise(agents, &stop), presence, upkeep);
+    let (workflows, agents, (), (), ()) = tokio::join!(
+        supervise(workflows, &stop),
+        supervise(agents, &stop),
+        presence,
+        upkeep,
+        aftercare
+    );
     workflows.and(agents)
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use tamma_core::operator::OperatorConfig;
-use tamma_core::repository_address::RepositoryAddress;
+use tamma_core::repository_address::{RepositoryAddress, hide_url_credentials};
 use tamma_core::rules::{self, Rules};
 use tamma_engine::git::Git;
 use tamma_engine::mirror::{self, KnownCommits, Mirror};
@@ -12,9 +12,7 @@ use tamma_engine::sparse::SparseFolders;
 use tamma_store::RegisteredProject;
 
 use crate::error::Error;
-
-/// File name of the configuration in a repository.
-const CONFIG_FILE: &str = "tamma.yaml";
+use crate::project_config::CONFIG_FILE;
 
 /// Project on this machine.
 #[derive(Debug, Clone)]
@@ -27,23 +25,16 @@ pub(crate) struct ProjectContext {
 }
 
 impl ProjectContext {
-    /// Loads the configuration from the project's own directory, which agents cannot write. It is
-    /// refused if it asks for more than the operator of this machine allows.
-    pub(crate) async fn load(
+    /// Loads the configuration from the text of its file, if there is one. It is refused if it asks for
+    /// more than the operator of this machine allows.
+    pub(crate) fn load(
         project: RegisteredProject,
+        text: Option<&str>,
         environment: &BTreeMap<String, String>,
         operator: &OperatorConfig,
     ) -> Result<Self, Error> {
-        let path = Path::new(&project.repository).join(CONFIG_FILE);
-        let text = match tokio::fs::read_to_string(&path).await {
-            Ok(text) => Some(text),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
-            // A remote repository has no local file.
-            Err(error) if error.kind() == std::io::ErrorKind::NotADirectory => None,
-            Err(error) => return Err(Error::Configuration(format!("{}: {error}", path.display()))),
-        };
-        let name = path.display().to_string();
-        let file = text.as_deref().map(|text| rules::ConfigFile { name: &name, text });
+        let name = format!("{}/{CONFIG_FILE}", hide_url_credentials(&project.repository));
+        let file = text.map(|text| rules::ConfigFile { name: &name, text });
         let loaded = rules::load(file, environment, operator)
             .map_err(|problems| Error::Configuration(problems.to_string()))?;
         Ok(Self { project, rules: loaded.rules })
@@ -70,27 +61,25 @@ mod tests {
 
     use super::*;
 
-    #[tokio::test]
-    async fn a_worker_refuses_a_project_that_asks_for_more_than_its_operator_allows() {
-        let folder = tempfile::tempdir().expect("folder");
+    #[test]
+    fn a_worker_refuses_a_project_that_asks_for_more_than_its_operator_allows() {
         let text = "engines:\n  sandbox: off\nagents:\n  codex:\n    key: TAMMA_TOKEN\n";
-        std::fs::write(folder.path().join(CONFIG_FILE), text).expect("written");
         let project = RegisteredProject {
             id: ProjectId(uuid::Uuid::nil()),
             name: "greedy".to_owned(),
-            repository: folder.path().display().to_string(),
+            repository: "https://forge.example/acme/greedy".to_owned(),
         };
         let environment = [("TAMMA_TOKEN".to_owned(), "hush-hush".to_owned())].into();
-        let load = async |operator: &OperatorConfig| {
-            let loaded = ProjectContext::load(project.clone(), &environment, operator).await;
+        let load = |operator: &OperatorConfig| {
+            let loaded = ProjectContext::load(project.clone(), Some(text), &environment, operator);
             loaded.expect_err("refused").to_string()
         };
-        let refused = load(&OperatorConfig::default()).await;
+        let refused = load(&OperatorConfig::default());
         assert!(refused.contains("2:12: `engines.sandbox` is not allowed here"), "{refused}");
         assert!(refused.contains("5:10: `agents.codex.key` is not allowed here"), "{refused}");
         assert!(!refused.contains("hush"), "{refused}");
         let weak = OperatorConfig::parse("weakest_sandbox: off").expect("valid");
-        let refused = load(&weak).await;
+        let refused = load(&weak);
         assert!(!refused.contains("sandbox") && refused.contains("agents.codex.key"), "{refused}");
     }
 }

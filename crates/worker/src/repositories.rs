@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use tamma_connect::forge::Forges;
 use tamma_core::ids::{CommitId, PipelineId, ProjectId, TaskId};
 use tamma_core::pipeline::PIPELINE_METADATA_KEY;
 use tamma_core::repository_address::RepositoryAddress;
 use tamma_core::task_loop::{State, TaskLoop};
-use tamma_engine::git::Git;
+use tamma_engine::git::{Git, GitLogin};
 use tamma_engine::mirror::{self, KnownCommits, Mirror, task_branch};
 use tamma_engine::workspaces::{Workspace, WorkspaceKind, Workspaces};
 use tamma_engine::worktree::{self, Author, Worktree};
@@ -16,6 +17,7 @@ use tamma_store::{RegisteredProject, Store};
 use crate::config::WorkerConfig;
 use crate::error::Error;
 use crate::job_context::JobContext;
+use crate::project_config::{RemoteConfigs, local_folder, read_local};
 use crate::project_context::ProjectContext;
 
 /// Mirrors and worktrees of all projects on this machine. Clones share their state.
@@ -24,25 +26,67 @@ pub(crate) struct Repositories {
     config: Arc<WorkerConfig>,
     store: Store,
     git: Git,
+    /// Forges of the operator, which have the logins for git.
+    forges: Forges,
     /// Commits that the mirrors on this machine are known to have.
     mirror_cache: KnownCommits,
+    /// Configurations of remote repositories.
+    remote_configs: RemoteConfigs,
 }
 
 impl Repositories {
     /// Finds git. Mirrors are created on demand.
-    pub(crate) async fn open(config: Arc<WorkerConfig>, store: Store) -> Result<Self, Error> {
-        let git = Git::find("git").await?;
-        Ok(Self { config, store, git, mirror_cache: KnownCommits::default() })
+    pub(crate) async fn open(
+        config: Arc<WorkerConfig>,
+        store: Store,
+        forges: Forges,
+    ) -> Result<Self, Error> {
+        let logins = forges.clone();
+        // A login can expire during a run, so each command asks for it.
+        let git = Git::find("git").await?.with_logins(Arc::new(move |address| {
+            let forges = logins.clone();
+            Box::pin(async move {
+                find_login(&forges, &address).await.map_err(|error| error.to_string())
+            })
+        }));
+        Ok(Self {
+            config,
+            store,
+            git,
+            forges,
+            mirror_cache: KnownCommits::default(),
+            remote_configs: RemoteConfigs::default(),
+        })
     }
 
     async fn load_project(&self, project: RegisteredProject) -> Result<ProjectContext, Error> {
         let WorkerConfig { environment, operator, .. } = &*self.config;
-        ProjectContext::load(project, environment, operator).await
+        let text = Box::pin(self.config_text(&project)).await?;
+        ProjectContext::load(project, text.as_deref(), environment, operator)
+    }
+
+    /// Reads the configuration file of a project: of its folder, or of the default branch of a remote
+    /// repository, with the login of its forge.
+    async fn config_text(&self, project: &RegisteredProject) -> Result<Option<String>, Error> {
+        if let Some(folder) = local_folder(&project.repository) {
+            return read_local(folder).await;
+        }
+        if let Some(known) = self.remote_configs.recent(&project.repository) {
+            return Ok(known.text);
+        }
+        let git = self.git_for(&project.repository).await?;
+        self.remote_configs.read(git, &self.config.data_dir, project, &self.mirror_cache).await
     }
 
     /// Loads the project of a job.
     pub(crate) async fn project(&self, ctx: &JobContext) -> Result<ProjectContext, Error> {
         let project = self.store.project(ctx.project()).await?;
+        self.load_project(project).await
+    }
+
+    /// Loads a project.
+    pub(crate) async fn project_by_id(&self, id: ProjectId) -> Result<ProjectContext, Error> {
+        let project = self.store.project(id).await?;
         self.load_project(project).await
     }
 
@@ -53,11 +97,13 @@ impl Repositories {
         let story = self.story_branch(ctx).await?;
         let branch = story.as_deref().or(ctx.rules.delivery.base.as_deref());
         let source: RepositoryAddress = project.repository.parse().map_err(mirror::Error::from)?;
-        Ok(mirror::newest_commit(&self.git, &source, branch).await?)
+        let git = self.git_for(&project.repository).await?;
+        Ok(mirror::newest_commit(&git, &source, branch).await?)
     }
 
-    /// Returns the branch of the story that a job's task belongs to.
-    async fn story_branch(&self, ctx: &JobContext) -> Result<Option<String>, Error> {
+    /// Returns the branch of the story that a job's task belongs to. The story delivers the changes of
+    /// its tasks.
+    pub(crate) async fn story_branch(&self, ctx: &JobContext) -> Result<Option<String>, Error> {
         let pipeline = ctx.task.metadata.get(PIPELINE_METADATA_KEY).and_then(|id| id.parse().ok());
         let Some(pipeline) = pipeline.map(PipelineId) else { return Ok(None) };
         match self.store.pipeline(pipeline).await {
@@ -72,7 +118,15 @@ impl Repositories {
 
     /// Opens the mirror of a project's repository.
     pub(crate) async fn mirror(&self, project: &ProjectContext) -> Result<Mirror, Error> {
-        project.mirror(&self.git, &self.config.data_dir, &self.mirror_cache).await
+        let git = self.git_for(&project.project.repository).await?;
+        project.mirror(&git, &self.config.data_dir, &self.mirror_cache).await
+    }
+
+    /// Returns git for a repository, if the login for it can be found. The error says whether a retry
+    /// can help.
+    async fn git_for(&self, address: &str) -> Result<Git, Error> {
+        find_login(&self.forges, address).await?;
+        Ok(self.git.clone())
     }
 
     /// Opens the worktree of a task with its newest work, from any worker.
@@ -165,7 +219,7 @@ impl Repositories {
     pub(crate) fn start_cleanup(&self, project: ProjectId, ended: &TaskLoop) {
         // A task without runs may have a worktree from planning; then it has a base commit.
         let Some(base) = ended.pin.map(|pin| pin.base) else { return };
-        let delivered = (ended.state == State::Completed).then_some(ended.commit).flatten();
+        let delivered = delivered_commit(ended);
         let (repositories, task) = (self.clone(), ended.task);
         tokio::spawn(async move {
             if let Err(error) = repositories.clean_up(project, task, base, delivered).await {
@@ -224,6 +278,24 @@ async fn remove_workspace(workspaces: &Workspaces, it: &Workspace, is_delivered:
     false
 }
 
+/// Returns the newest commit of a completed task's work. A merge can make another commit of it.
+fn delivered_commit(ended: &TaskLoop) -> Option<CommitId> {
+    let pushed = ended.pull_request.as_ref().map(|it| it.pushed);
+    (ended.state == State::Completed).then_some(pushed.or(ended.commit)).flatten()
+}
+
+/// Finds the login for a repository in a forge. Other repositories use the operator's own credentials.
+async fn find_login(forges: &Forges, address: &str) -> Result<Option<GitLogin>, Error> {
+    if address.starts_with('/') {
+        return Ok(None);
+    }
+    let found = forges.for_repository(address);
+    let found = found.map_err(|error| Error::Configuration(error.to_string()))?;
+    let Some((forge, _)) = found else { return Ok(None) };
+    let login = forge.git_login().await?;
+    Ok(Some(GitLogin { user: login.user, password: login.password }))
+}
+
 /// Returns the author of commits.
 pub(crate) fn author() -> Author {
     Author { name: "Tamma".to_owned(), email: "tamma@localhost".to_owned() }
@@ -231,15 +303,44 @@ pub(crate) fn author() -> Author {
 
 #[cfg(test)]
 mod tests {
+    use tamma_core::actor::Actor;
     use tamma_core::pipeline::{
         GateAnswer, PipelineDefinition, PipelineEvent, PipelineRequest, PipelineRun, step,
     };
-    use tamma_core::task_loop::Timestamp;
+    use tamma_core::pull_request::{OpenedPullRequest, PullRequestState};
+    use tamma_core::rules::Rules;
+    use tamma_core::task::Priority;
+    use tamma_core::task_loop::{TaskReceived, Timestamp, begin};
+    use tamma_core::version::Edition;
     use tamma_store::{PipelineWrite, RegisteredProject};
     use tamma_testkit::postgres::TestDatabase;
     use uuid::Uuid;
 
     use super::*;
+
+    #[test]
+    fn merged_work_is_found_by_the_commit_that_was_pushed() {
+        let received = TaskReceived {
+            task: TaskId(Uuid::from_u128(1)),
+            project: ProjectId(Uuid::from_u128(2)),
+            priority: Priority::Medium,
+            at: Timestamp::UNIX_EPOCH,
+            by: Actor::Tamma,
+            auth: None,
+            submitted_plan: None,
+            edition: Edition::NEWEST,
+        };
+        let commit = |digit: &str| -> CommitId { digit.repeat(40).parse().unwrap() };
+        let mut task_loop = begin(&received, &Rules::default()).next;
+        task_loop.commit = Some(commit("2"));
+        assert_eq!(delivered_commit(&task_loop), None, "not completed");
+        task_loop.state = State::Completed;
+        assert_eq!(delivered_commit(&task_loop), Some(commit("2")));
+        let url = "https://forge.example/o/r/pulls/7".to_owned();
+        let opened = OpenedPullRequest { number: 7, url, head: commit("1"), base: commit("0") };
+        task_loop.pull_request = Some(Box::new(PullRequestState::new(&opened, commit("1"))));
+        assert_eq!(delivered_commit(&task_loop), Some(commit("1")));
+    }
 
     #[tokio::test]
     async fn only_workspaces_of_ended_stories_are_removed() {
@@ -291,7 +392,8 @@ mod tests {
             std::fs::write(home(id).join("cache"), "x").unwrap();
         }
         let config = Arc::new(WorkerConfig::new(folder.path()));
-        let repositories = Repositories::open(config, store).await.unwrap();
+        let forges = Forges::open(&config.forges);
+        let repositories = Repositories::open(config, store, forges).await.unwrap();
         let left = || [waiting.0, stopped.0, unknown].map(|id| home(id).exists());
         let changed = std::fs::metadata(home(stopped.0)).unwrap().modified().unwrap();
         assert_eq!(repositories.remove_old_workspaces(changed).await.unwrap(), 0, "not that old");

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use tamma_connect::forge::Forges;
 use tamma_engine::egress::EgressProxy;
 use tamma_engine::process::ProcessRecords;
 use tamma_store::Store;
@@ -24,6 +25,8 @@ pub(crate) struct Services {
     /// Network access of sandboxes.
     pub(crate) egress: EgressProxy,
     pub(crate) repositories: Repositories,
+    /// Forges of the operator.
+    pub(crate) forges: Forges,
     pub(crate) knowledge: Knowledge,
     pub(crate) agents: AgentRunner,
 }
@@ -36,7 +39,9 @@ impl Services {
         processes: ProcessRecords,
     ) -> Result<Self, Error> {
         let config = Arc::new(config);
-        let repositories = Repositories::open(config.clone(), store.clone()).await?;
+        let forges = Forges::open(&config.forges);
+        let repositories =
+            Repositories::open(config.clone(), store.clone(), forges.clone()).await?;
         let knowledge = Knowledge::new(&store, &config);
         let hosts = &config.operator.sandbox.hosts;
         let egress = EgressProxy::open(&config.data_dir, hosts, config.https_proxy()).await?;
@@ -47,7 +52,7 @@ impl Services {
             (processes.clone(), egress.clone()),
         );
         let agents = agents.await?;
-        Ok(Self { config, store, processes, egress, repositories, knowledge, agents })
+        Ok(Self { config, store, processes, egress, repositories, forges, knowledge, agents })
     }
 
     /// Returns the prompts that a task is pinned to. Tasks from before prompts were pinned use the

@@ -21,6 +21,8 @@ mod dependencies;
 mod durability;
 #[path = "it/fault_injection.rs"]
 mod fault_injection;
+#[path = "it/forge_signals.rs"]
+mod forge_signals;
 #[path = "it/gates.rs"]
 mod gates;
 #[path = "../../core/tests/support/imports.rs"]
@@ -35,6 +37,8 @@ mod people;
 mod pipeline_durability;
 #[path = "it/pipelines.rs"]
 mod pipelines;
+#[path = "it/pull_requests.rs"]
+mod pull_requests;
 #[path = "it/questions.rs"]
 mod questions;
 #[path = "it/reset.rs"]

@@ -49,7 +49,8 @@ pub(crate) enum Hold {
 impl Point {
     /// Returns all points, in the order of the states.
     fn all() -> Vec<Self> {
-        let is_injured = |state: &State| *state != State::Failed;
+        // No task of this experiment has a pull request.
+        let is_injured = |state: &State| !matches!(state, State::Failed | State::AwaitingMerge);
         State::iter().filter(is_injured).map(Self).collect()
     }
 
@@ -68,9 +69,10 @@ impl Point {
             State::Learning => Hold::Write(State::Completed),
             // After the run has started, so that the approval is not held.
             State::Adjusting => Hold::Write(State::Validated),
-            State::AwaitingApproval | State::CtoIntervention | State::HumanEscalation => {
-                Hold::Person
-            }
+            State::AwaitingApproval
+            | State::CtoIntervention
+            | State::AwaitingMerge
+            | State::HumanEscalation => Hold::Person,
             State::Completed | State::Cancelled | State::Failed => Hold::Closed,
         }
     }
@@ -90,6 +92,7 @@ impl Point {
             State::Testing => Some(names::REVIEW),
             State::QualityReview | State::Approved => Some(names::DELIVER),
             State::Committing
+            | State::AwaitingMerge
             | State::Learning
             | State::Completed
             | State::Cancelled

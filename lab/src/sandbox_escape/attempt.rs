@@ -13,7 +13,7 @@ use tamma_testkit::repository::Repository;
 use tamma_testkit::wait::wait_until_true;
 use tokio_util::sync::CancellationToken;
 
-use super::fixture::{EscapeFixture, RUN_LIMIT};
+use super::fixture::{EscapeFixture, FetchUnderWay, RUN_LIMIT};
 
 /// State after an attempt.
 pub(crate) struct AttemptResult<'a> {
@@ -50,6 +50,8 @@ pub(crate) struct Attempt {
     /// Takes effect when someone uses git in the worktree. In control runs, an unprotected git call
     /// replaces the worker's.
     needs_git: bool,
+    /// A query of a forge with a login is under way.
+    beside_fetch: bool,
 }
 
 impl Attempt {
@@ -84,6 +86,7 @@ impl Attempt {
             },
             cancelled: false,
             needs_git: false,
+            beside_fetch: false,
         }
     }
 
@@ -115,9 +118,14 @@ impl Attempt {
         Self { needs_git: true, ..self }
     }
 
+    pub(crate) fn beside_fetch(self) -> Self {
+        Self { beside_fetch: true, ..self }
+    }
+
     /// Runs the attempt. Returns `true` if it escaped.
     pub(crate) async fn run(&self, fixture: &EscapeFixture) -> Result<bool> {
         let mut steps = (self.steps)(fixture);
+        let _fetch = if self.beside_fetch { Some(FetchUnderWay::start().await?) } else { None };
         let cancel = CancellationToken::new();
         let report = if self.cancelled {
             steps.push(AgentStep::Hang);

@@ -21,8 +21,8 @@ use tamma_engine::agent::{
 use tamma_engine::agent_tools::{ToolServices, empty_search};
 use tamma_engine::egress::EgressProxy;
 use tamma_engine::gateway::{Gateway, RunEndpoint, RunEndpointConfig};
-use tamma_engine::git::Git;
-use tamma_engine::mirror::Mirror;
+use tamma_engine::git::{Git, GitLogin};
+use tamma_engine::mirror::{Mirror, newest_commit};
 use tamma_engine::permission::{PermissionRules, PermissionViolation};
 use tamma_engine::private_git::PrivateGit;
 use tamma_engine::process::{ProcessRecords, RunId};
@@ -31,6 +31,8 @@ use tamma_engine::worktree::{Author, Worktree};
 use tamma_testkit::agent::{SCRIPT_VARIABLE, Script, program};
 use tamma_testkit::repository::Repository;
 use tempfile::TempDir;
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::SECRET;
@@ -66,16 +68,45 @@ pub(crate) struct EscapeFixture {
     updates: Arc<Mutex<Vec<AgentUpdate>>>,
 }
 
+/// Query of a forge that waits for the response. Dropping it ends git.
+pub(crate) struct FetchUnderWay {
+    _query: JoinSet<()>,
+    _connection: TcpStream,
+}
+
+impl FetchUnderWay {
+    /// Starts a query with a login, as the worker does. The forge never responds.
+    pub(crate) async fn start() -> Result<Self> {
+        let forge = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
+        let source = format!("http://{}/acme/shop.git", forge.local_addr()?);
+        let source: RepositoryAddress = source.parse()?;
+        let login = GitLogin { user: "bot".to_owned(), password: SECRET.to_owned() };
+        let git = Git::find("git").await?.with_login(Some(login));
+        let mut query = JoinSet::new();
+        query.spawn(async move { drop(newest_commit(&git, &source, None).await) });
+        let connected = tokio::time::timeout(RUN_LIMIT, forge.accept()).await;
+        let (connection, _) = connected.context("git did not connect")??;
+        Ok(Self { _query: query, _connection: connection })
+    }
+}
+
 impl EscapeFixture {
     pub(crate) async fn new(kind: SandboxKind, launcher: &Path) -> Result<Self> {
         let folder = tempfile::tempdir()?;
         let root = folder.path().canonicalize()?;
         let at = |name: &str| root.join(name);
+        let forge = format!("kind: gitea\nurl: https://forge.example\ntoken: {SECRET}\n");
+        let stored = format!("https://bot:{SECRET}@forge.example\n");
+        // Of a project whose operator put the login into its address.
+        let other = format!("[remote \"origin\"]\n\turl = {}/acme/shop.git\n", stored.trim_end());
         for (file, content) in [
             ("user/.ssh/id_ed25519", SECRET),
+            ("user/.git-credentials", stored.as_str()),
             ("user/.bashrc", "# mine\n"),
             ("data/worktrees/other/plan.txt", SECRET),
             ("data/homes/other/token", SECRET),
+            ("data/forges/work.yaml", forge.as_str()),
+            ("data/mirrors/other.git/config", other.as_str()),
             ("data/homes/this/.keep", ""),
             ("postgres/.keep", ""),
             ("egress/.keep", ""),

@@ -10,11 +10,12 @@ use std::time::Duration;
 use anyhow::Result;
 use serde::Serialize;
 use serde_json::json;
+use tamma_connect::forge::Forge;
 use tamma_core::operator::OperatorConfig;
 use tokio::process::Command;
 
 use super::backend_args::BackendArgs;
-use super::config;
+use super::{config, forge};
 use crate::agents::{self, BUILT_IN_AGENTS, DetectedAgents};
 use crate::services::{self, DataFolderLock, PostgresService, ProgramSearch, ProgramVersion};
 use crate::{data_folder, operator_file, output};
@@ -142,6 +143,7 @@ async fn run_checks(backend: &BackendArgs, search: &ProgramSearch) -> Vec<Doctor
         Ok(data) => {
             checks.extend([check_data_folder(&data), check_disk_space(&data)]);
             checks.extend(check_operator_file(&data));
+            checks.extend(check_forges(&data).await);
         }
         Err(error) => checks.push(DoctorCheck::failed("data folder", error)),
     }
@@ -362,6 +364,42 @@ fn check_operator_file(data: &Path) -> Option<DoctorCheck> {
     let toolchains = output::pluralize(config.toolchains.len(), "toolchain");
     let variables = output::pluralize(config.test_environment.len(), "test variable");
     Some(DoctorCheck::passed(NAME, format!("{toolchains}, {variables}")))
+}
+
+/// Checks the settings of forges, if there are some, and that each forge is reachable.
+async fn check_forges(data: &Path) -> Vec<DoctorCheck> {
+    const NAME: &str = "forge";
+    let forges = forge::open_forges(data);
+    let (settings, broken) = match (forges.all(), forges.broken()) {
+        (Ok(settings), Ok(broken)) => (settings, broken),
+        (Err(error), _) | (_, Err(error)) => return vec![DoctorCheck::failed(NAME, error)],
+    };
+    // A file that others can read is an error, with its fix.
+    let broken = broken.into_iter().map(|(_, problem)| DoctorCheck::failed(NAME, problem));
+    let mut all: Vec<_> = broken.collect();
+    let checks = settings.into_iter().map(async |settings| {
+        let name = &settings.name;
+        let client = match Forge::open(&settings) {
+            Ok(client) => client,
+            Err(error) => return DoctorCheck::failed(NAME, error),
+        };
+        let help = format!("run `tamma forge check {name}`");
+        match tokio::time::timeout(ANSWER_TIMEOUT, client.check(None)).await {
+            Ok(Ok(report)) if report.missing.is_empty() => {
+                DoctorCheck::passed(NAME, format!("{name} is reachable as {}", report.account))
+            }
+            Ok(Ok(report)) => {
+                let missing = output::pluralize(report.missing.len(), "missing permission");
+                DoctorCheck::warning(NAME, format!("{name} has {missing}"), &help)
+            }
+            Ok(Err(error)) => {
+                DoctorCheck::warning(NAME, format!("{name} cannot be used ({error})"), &help)
+            }
+            Err(_) => DoctorCheck::warning(NAME, format!("no response from {name}"), &help),
+        }
+    });
+    all.extend(futures_util::future::join_all(checks).await);
+    all
 }
 
 fn check_disk_space(data: &Path) -> DoctorCheck {

@@ -6,8 +6,14 @@ use crate::style::push_fmt;
 
 /// Groups of `tamma --help`, in order. Every visible command is in exactly one of them.
 const GROUPS: [(&str, &[&str]); 6] = [
-    ("Setup", &["init", "up", "sign-in", "doctor", "config", "completions", "help"]),
-    ("Tasks", &["task", "pipeline", "inbox", "chat", "pause", "resume", "retry", "cancel"]),
+    (
+        "Setup",
+        &["init", "up", "forge", "project", "sign-in", "doctor", "config", "completions", "help"],
+    ),
+    (
+        "Tasks",
+        &["task", "pipeline", "queue", "inbox", "chat", "pause", "resume", "retry", "cancel"],
+    ),
     ("Decisions", &["approve", "reject", "modify", "reply", "answer", "council", "rate"]),
     ("Team", &["knowledge", "alert", "person", "access", "audit", "permissions", "agents"]),
     ("Servers", &["serve", "work", "migrate", "mcp", "workspace"]),

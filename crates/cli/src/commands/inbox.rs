@@ -4,7 +4,9 @@ use std::io::Write as _;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use tamma_server::dto::{InboxPage, PipelineList, PipelineView, TaskCard, TaskPage};
+use tamma_server::dto::{
+    InboxPage, MergeQueueView, PipelineList, PipelineView, TaskCard, TaskPage,
+};
 
 use super::task::list::{Pager, new_table, render_table};
 use crate::client::{self, Client, ClientArgs};
@@ -29,14 +31,18 @@ pub(super) fn run(arguments: &Args) -> Result<ExitCode> {
         }
         let mut waiting = query.clone();
         waiting.push(("needs_person", "true"));
+        let mut first = query.clone();
+        first.push(("limit", "1"));
         let tasks: TaskPage =
             Pager { client: &client, path: "/inbox", query }.fetch_up_to(500).await?;
         let PipelineList { mut pipelines } = client.get("/pipelines", &waiting).await?;
         pipelines.reverse();
+        let first: InboxPage = client.get("/inbox", &first).await?;
+        let merge_queues = first.merge_queues;
         if arguments.target.json {
-            output::print_json(&InboxPage { tasks, pipelines })?;
+            output::print_json(&InboxPage { tasks, pipelines, merge_queues })?;
         } else {
-            let text = format_inbox(&tasks.tasks, &pipelines, style::now());
+            let text = format_inbox(&tasks.tasks, &pipelines, &merge_queues, style::now());
             writeln!(anstream::stdout().lock(), "{text}")?;
         }
         Ok(ExitCode::SUCCESS)
@@ -47,12 +53,17 @@ pub(super) fn run(arguments: &Args) -> Result<ExitCode> {
 fn format_inbox(
     cards: &[TaskCard],
     pipelines: &[PipelineView],
+    queues: &[MergeQueueView],
     now: chrono::DateTime<chrono::Utc>,
 ) -> String {
-    let parts = [format_tasks(cards, now), format_pipelines(pipelines, now)];
+    let parts = [
+        format_tasks(cards, now),
+        format_pipelines(pipelines, now),
+        format_merge_queues(queues, now),
+    ];
     let parts: Vec<_> = parts.into_iter().flatten().collect();
     if parts.is_empty() {
-        return "No tasks or pipelines are waiting on a person.".to_owned();
+        return "No tasks, pipelines or merge queues are waiting on a person.".to_owned();
     }
     parts.join("\n\n")
 }
@@ -78,6 +89,27 @@ fn format_tasks(cards: &[TaskCard], now: chrono::DateTime<chrono::Utc>) -> Optio
     Some(format!(
         "{}\n\nRun `tamma task show {first}` for details and the commands that answer.",
         render_table(&table)
+    ))
+}
+
+fn format_merge_queues(
+    queues: &[MergeQueueView],
+    now: chrono::DateTime<chrono::Utc>,
+) -> Option<String> {
+    let first = queues.first()?;
+    let mut table = new_table(&["MERGE QUEUE", "QUESTION", "SINCE"]);
+    for view in queues {
+        table.add_row([
+            sanitize(&format!("{} {} ({})", view.repository, view.branch, view.forge)),
+            sanitize(view.question.as_deref().unwrap_or_default()),
+            style::format_ago(view.updated_at, now),
+        ]);
+    }
+    let name = format!("{} {} {}", first.forge, first.repository, first.branch);
+    Some(format!(
+        "{}\n\nRun `tamma queue list` for details, and `tamma queue resume {}` to go on.",
+        render_table(&table),
+        sanitize(&name)
     ))
 }
 

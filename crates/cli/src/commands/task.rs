@@ -9,6 +9,7 @@ mod log;
 mod report;
 mod restart;
 pub(crate) mod show;
+mod verdict;
 
 use std::process::ExitCode;
 
@@ -30,6 +31,8 @@ pub(super) enum Command {
     Diff(diff::Args),
     /// Report on a task by iteration: gates, criteria, decisions, councils and cost
     Report(report::Args),
+    /// Export the gates and the review of a task as JUnit or SARIF
+    Verdict(verdict::Args),
     /// Follow a task until it is closed
     ///
     /// Exits with 0 if the task was completed, and with 1 if it failed or was cancelled. With
@@ -73,6 +76,7 @@ pub(super) fn run(command: &Command) -> Result<ExitCode> {
         Command::Show(arguments) => show::run(arguments),
         Command::Diff(arguments) => diff::run(arguments),
         Command::Report(arguments) => report::run(arguments),
+        Command::Verdict(arguments) => verdict::run(arguments),
         Command::Watch(WatchArgs { id, until_asked, target }) => client::block_on(target, async {
             let client = Client::new(target)?;
             let id = client.resolve_task(id).await?;

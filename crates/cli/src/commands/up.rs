@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use serde_json::json;
+use tamma_connect::forge::Forges;
 use tamma_core::ids::ProjectId;
 use tamma_core::operator::OperatorConfig;
 use tamma_server::dto::{self, ProjectList};
@@ -23,7 +24,9 @@ use crate::progress::Progress;
 use crate::repository::Repository;
 use crate::roles::{self, Backends, ProcessRoles, SchemaStep};
 use crate::services::{self, DataFolderLock, PostgresService, ProgramSearch, TemporalService};
-use crate::{client, data_folder, endpoint, identity, operator_file, operator_token, output};
+use crate::{
+    client, data_folder, endpoint, identity, operator_file, operator_token, output, remote_config,
+};
 
 /// Number of restarts of a private service before `tamma up` gives up.
 const MAX_RESTARTS: u32 = 20;
@@ -99,6 +102,7 @@ impl ListenArgs {
             Some(token) => token,
             None => operator_token::load_or_create(data)?,
         };
+        let forges = data.join("forges");
         Ok(tamma_server::ServerConfig {
             address: self.address,
             token,
@@ -112,6 +116,8 @@ impl ListenArgs {
             inspect_repository: Some(std::sync::Arc::new(|repository, commits| {
                 Box::pin(crate::repository::inspect(repository, commits))
             })),
+            read_remote_config: Some(remote_config::reader(data, Forges::open(&forges))),
+            forges,
         })
     }
 }
@@ -168,9 +174,11 @@ async fn run_roles(
     let objects = arguments.backend.objects(data);
     let (terminal, messages) = mpsc::unbounded_channel();
     let server = arguments.listen.server_config(data, objects.clone(), operator.clone())?;
+    let worker = roles::worker_config(data, objects, slots, &arguments.prompts)?;
+    let public_url = server.public_url.clone();
     let roles = ProcessRoles {
         server: Some(tamma_server::ServerConfig { terminal: Some(terminal), ..server }),
-        worker: Some(roles::worker_config(data, objects, slots, &arguments.prompts)?),
+        worker: Some(tamma_worker::WorkerConfig { public_url, ..worker }),
         // Nobody would see the link.
         sign_in_as: identity::resolve_name(None)
             .ok()

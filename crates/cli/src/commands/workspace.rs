@@ -4,17 +4,20 @@ use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, Result, bail};
 use clap::{Args, Subcommand};
 use serde::Serialize;
+use tamma_connect::forge::Forges;
 use tamma_core::ids::TaskId;
 use tamma_core::task_loop::State;
-use tamma_engine::git::Git;
+use tamma_engine::git::{Git, GitLogin};
 use tamma_engine::workspaces::{Workspace, Workspaces};
 use tamma_server::dto::TaskDetail;
 
+use super::forge::open_forges;
 use super::task::list::{new_table, render_table};
 use crate::client::{self, Client, ClientArgs};
 use crate::output::{self, sanitize};
@@ -97,8 +100,16 @@ pub(super) fn run(command: &Command) -> Result<ExitCode> {
 impl WorkspaceArgs {
     async fn workspaces(&self) -> Result<Workspaces> {
         let data = self.data.as_deref().filter(|path| !path.as_os_str().is_empty());
-        let data = data_folder::resolve(data)?.join("work");
-        Ok(Workspaces::new(Git::find("git").await?, &data))
+        let data = data_folder::resolve(data)?;
+        let forges = open_forges(&data);
+        // Work of private repositories is compared and pushed with the login of their forge.
+        let git = Git::find("git").await?.with_logins(Arc::new(move |address| {
+            let forges = forges.clone();
+            Box::pin(async move {
+                find_login(&forges, &address).await.map_err(|error| format!("{error:#}"))
+            })
+        }));
+        Ok(Workspaces::new(git, &data.join("work")))
     }
 
     async fn load_rows(&self, workspaces: &Workspaces) -> Result<Vec<WorkspaceRow>> {
@@ -190,6 +201,16 @@ impl ReclaimArgs {
     }
 }
 
+/// Returns the login for a repository, or `None` if none of the forges has it.
+async fn find_login(forges: &Forges, address: &str) -> Result<Option<GitLogin>> {
+    if address.starts_with('/') {
+        return Ok(None);
+    }
+    let Some((forge, _)) = forges.for_repository(address)? else { return Ok(None) };
+    let login = forge.git_login().await?;
+    Ok(Some(GitLogin { user: login.user, password: login.password }))
+}
+
 fn format_rows(rows: &[WorkspaceRow]) -> String {
     if rows.is_empty() {
         return "No task folders on this machine.".to_owned();
@@ -267,6 +288,15 @@ fn parse_size(text: &str) -> Result<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn logins_come_from_the_forges_of_the_data_folder() {
+        let data = tempfile::tempdir().unwrap();
+        let forges = open_forges(data.path());
+        let local = find_login(&forges, "/srv/app").await.unwrap();
+        let unknown = find_login(&forges, "https://forge.example/acme/app").await.unwrap();
+        assert!(local.is_none() && unknown.is_none());
+    }
 
     #[test]
     fn ages_and_sizes_are_parsed_and_formatted() {

@@ -94,6 +94,7 @@ fn glyph(name: EntryName) -> (&'static str, AnsiColor) {
         | N::SmGatesFailed
         | N::SmReviewFailed
         | N::SmDeliveryFailed
+        | N::SmPullRequestClosed
         | N::SmApprovalDenied
         | N::SmTaskFailed
         | N::SmTaskCancelled
@@ -139,6 +140,11 @@ fn glyph(name: EntryName) -> (&'static str, AnsiColor) {
         | N::SmTaskRetried
         | N::SmRolledBack
         | N::SmSkipped
+        | N::SmPullRequestOpened
+        | N::SmPullRequestUpdated
+        | N::SmFeedbackReceived
+        | N::SmRebased
+        | N::SmHeadAdopted
         | N::SmTaskRated
         | N::SmStateTransition => ("●", AnsiColor::Blue),
     }
@@ -173,6 +179,7 @@ fn format_entry_data(fact: &EntryData) -> Option<String> {
         EntryData::Lessons(0) => "no lessons".to_owned(),
         EntryData::Lessons(lessons) => pluralize((*lessons).into(), "lesson"),
         EntryData::Spend(spend) => format_usd(spend.usd),
+        EntryData::PullRequest(stage) => stage.description().to_owned(),
         EntryData::Rating(stars) => format!("{stars} of 5"),
     })
 }

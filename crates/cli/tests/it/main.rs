@@ -7,6 +7,7 @@ mod chat;
 mod config;
 mod doctor;
 mod eval;
+mod forge;
 mod help;
 mod init;
 mod knowledge;

@@ -17,6 +17,8 @@ pub struct RetentionDays {
     pub model_calls: Option<u32>,
     /// Ended deliveries of alerts.
     pub deliveries: Option<u32>,
+    /// Accepted webhooks of forges, and settled effects and merge queue entries of closed tasks.
+    pub forge_records: Option<u32>,
     /// Texts that no open task refers to, such as briefs and notes.
     pub texts: Option<u32>,
     /// Transcripts of runs.
@@ -32,6 +34,7 @@ impl Default for RetentionDays {
             job_results: None,
             model_calls: None,
             deliveries: None,
+            forge_records: None,
             texts: None,
             transcripts: None,
             workspaces: None,
@@ -47,6 +50,7 @@ impl RetentionDays {
             ("job_results", self.job_results),
             ("model_calls", self.model_calls),
             ("deliveries", self.deliveries),
+            ("forge_records", self.forge_records),
             ("texts", self.texts),
             ("transcripts", self.transcripts),
             ("workspaces", self.workspaces),

@@ -6,12 +6,13 @@ use strum::{Display, EnumIter};
 use super::{AnswerKind, State, Timestamp};
 use crate::approval::Pin;
 use crate::budget::SpendLimit;
-use crate::cause::AlertCause;
+use crate::cause::{AlertCause, PullRequestProblem};
 use crate::council::{CouncilSeat, OpinionRecord};
 use crate::escalation::EscalationDecision;
 use crate::ids::{CommitId, Name, Reference};
 use crate::level::RiskLevel;
 use crate::plan::PlanSummary;
+use crate::pull_request::PullRequestJob;
 use crate::rules::Rules;
 use crate::tier::Tier;
 
@@ -143,6 +144,8 @@ pub enum Job {
         /// Commit to deliver.
         commit: CommitId,
     },
+    /// Act on the open pull request.
+    PullRequest(PullRequestJob),
     /// Record lessons.
     Learn {
         /// Final state of the task.
@@ -189,6 +192,7 @@ pub enum JobKind {
     #[strum(serialize = "await_turn")]
     AwaitDelivery,
     Deliver,
+    PullRequest,
     Learn,
     #[serde(rename = "land")]
     #[strum(serialize = "land")]
@@ -211,7 +215,7 @@ impl JobKind {
     /// Returns `true` if a pause stops the job. Jobs with external effects, or that save work,
     /// finish.
     pub fn is_interruptible(self) -> bool {
-        !matches!(self, Self::Deliver | Self::Learn | Self::SaveWork)
+        !matches!(self, Self::Deliver | Self::PullRequest | Self::Learn | Self::SaveWork)
     }
 }
 
@@ -231,6 +235,7 @@ impl Job {
             | Self::Review { .. }
             | Self::Convene { .. }
             | Self::Deliver { .. }
+            | Self::PullRequest(_)
             | Self::Learn { use_model: true, .. }
             | Self::SaveWork => Placement::Worker,
             Self::Implement(_) => Placement::AgentPool,
@@ -251,6 +256,7 @@ impl Job {
             Self::Convene { .. } => JobKind::Convene,
             Self::AwaitDelivery => JobKind::AwaitDelivery,
             Self::Deliver { .. } => JobKind::Deliver,
+            Self::PullRequest(_) => JobKind::PullRequest,
             Self::Learn { .. } => JobKind::Learn,
             Self::SaveWork => JobKind::SaveWork,
         }
@@ -354,8 +360,15 @@ impl From<AlertCause> for AlertKind {
             AlertCause::Blocked(_)
             | AlertCause::Rejected
             | AlertCause::AgentQuestion
+            | AlertCause::PullRequest(
+                PullRequestProblem::NoChecks
+                | PullRequestProblem::HeadMoved
+                | PullRequestProblem::Blocked
+                | PullRequestProblem::Closed,
+            )
             | AlertCause::PhaseBlocked { .. } => Self::TaskBlocked,
             AlertCause::LimitReached(_)
+            | AlertCause::PullRequest(PullRequestProblem::RoundsUsedUp)
             | AlertCause::Halted(HaltCondition::MaxIterationsReached) => Self::MaxRetriesExceeded,
             AlertCause::CostWarning | AlertCause::Halted(HaltCondition::BudgetExceeded) => {
                 Self::CostLimitWarning
@@ -367,6 +380,7 @@ impl From<AlertCause> for AlertKind {
             | AlertCause::AgentFailed
             | AlertCause::AgentRefused
             | AlertCause::WorkersLost
+            | AlertCause::MergeQueue
             | AlertCause::WorkflowLost(_)
             | AlertCause::PhaseFailed { .. } => Self::Error,
         }

@@ -13,8 +13,10 @@ use crate::approval::{ApprovalScope, Pin};
 use crate::budget::Grant;
 use crate::cost::Usage;
 use crate::failure::JobFailure;
+use crate::forge::PullRequestFacts;
 use crate::ids::{CommitId, Name, ProjectId, Reason, Reference, TaskId};
 use crate::plan::PlanSummary;
+use crate::pull_request::{OpenedPullRequest, PullRequestOutcome, QueueResult};
 use crate::reconciliation::Recovery;
 use crate::review::{Fingerprint, GateCounts, ReviewSummary};
 use crate::task::Priority;
@@ -108,6 +110,10 @@ pub enum EventKind {
     /// A person requested an action.
     #[serde(rename = "asked")]
     ActionRequested(Action),
+    /// The forge reports new facts about the task's pull request.
+    PullRequestObserved(Box<PullRequestFacts>),
+    /// The pull request left the merge queue.
+    QueueSettled(QueueResult),
     /// The task's workflow was lost. No job of it runs any more.
     Reconciled(Recovery),
 }
@@ -165,6 +171,10 @@ pub enum Outcome {
     DeliveryReady,
     /// The change was delivered as this commit.
     Delivered(CommitId),
+    /// The change was pushed, and its pull request is open, new or updated.
+    PullRequestOpened(OpenedPullRequest),
+    /// A job about the pull request finished.
+    PullRequest(PullRequestOutcome),
     /// A hook failed, or the change conflicts; the output is stored under this reference.
     DeliveryRejected(Reference),
     /// Number of lessons recorded.

@@ -6,8 +6,9 @@ use serde::{Deserialize, Serialize};
 use strum::{Display, EnumIter, EnumString};
 
 use super::{Action, JobKind, OpenQuestion, State, TaskLoop, Timestamp};
-use crate::cause::AlertCause;
+use crate::cause::{AlertCause, PullRequestProblem};
 use crate::ids::Name;
+use crate::pull_request::PullRequestStage;
 use crate::rules::Rules;
 
 /// Event that moves a task forward next.
@@ -56,6 +57,13 @@ pub enum NextStep {
         job: JobKind,
         /// Next threshold of the soft timeout.
         expected_by: Option<Timestamp>,
+    },
+    /// The forge reports something new about the pull request.
+    PullRequest {
+        /// Number of the pull request.
+        number: u64,
+        /// Stage of the pull request.
+        stage: PullRequestStage,
     },
 }
 
@@ -166,6 +174,16 @@ pub fn allowed_answers(question: &OpenQuestion) -> Vec<AnswerKind> {
         // A waiting run has not failed, so there is nothing to abandon.
         AlertCause::AgentQuestion if question.live => vec![A::Reply, A::ChangeTask, A::Cancel],
         AlertCause::AgentQuestion => vec![A::Reply, A::ChangeTask, A::Cancel, A::Abandon],
+        AlertCause::PullRequest(problem) => match problem {
+            PullRequestProblem::NoChecks
+            | PullRequestProblem::RoundsUsedUp
+            | PullRequestProblem::Blocked => {
+                vec![A::Continue, A::ChangeTask, A::Retry, A::Skip, A::Cancel, A::Abandon]
+            }
+            PullRequestProblem::HeadMoved => vec![A::Continue, A::Skip, A::Cancel, A::Abandon],
+            // It is never opened again.
+            PullRequestProblem::Closed => vec![A::Cancel, A::Abandon],
+        },
         AlertCause::Rejected => vec![A::ChangeTask, A::Retry, A::Cancel, A::Abandon],
         _ => {
             let mut answers = vec![A::Continue, A::ChangeTask, A::Retry, A::RollBack];
@@ -186,7 +204,7 @@ pub(super) fn skip_target(question: &OpenQuestion) -> Option<State> {
     match question.from_state {
         State::Testing => Some(State::QualityReview),
         State::QualityReview | State::Adjusting | State::CtoIntervention => Some(State::Approved),
-        State::Committing => Some(State::Learning),
+        State::Committing | State::AwaitingMerge => Some(State::Learning),
         _ => None,
     }
 }
@@ -210,7 +228,12 @@ impl TaskLoop {
         if let Some(job) = self.stopping_job.or(self.active_job.filter(|job| job.stopping)) {
             return Some(NextStep::JobStopping { job: job.kind });
         }
-        let job = self.active_job?;
+        let Some(job) = self.active_job else {
+            let memory = self.pull_request.as_ref();
+            return memory.filter(|_| self.state == State::AwaitingMerge).map(|memory| {
+                NextStep::PullRequest { number: memory.number, stage: memory.stage }
+            });
+        };
         Some(match (&self.quota, job.not_before) {
             (Some(quota), Some(_)) => {
                 NextStep::Quota { provider: quota.provider.clone(), until: quota.until }
@@ -256,6 +279,9 @@ impl fmt::Display for NextStep {
             }
             Self::JobRunning { job, expected_by: None } => {
                 write!(f, "`{job}` running, overdue")
+            }
+            Self::PullRequest { number, stage } => {
+                write!(f, "pull request #{number}: {}", stage.description())
             }
         }
     }

@@ -119,6 +119,15 @@ pub enum Refusal {
     /// No timer is due yet.
     #[error("nothing is due before {}", .0.map_or_else(|| "the next event".to_owned(), |at| at.to_rfc3339()))]
     NothingDue(Option<Timestamp>),
+    /// The task has no such pull request, or is done with it.
+    #[error("the task has no open pull request with this number")]
+    NoPullRequest,
+    /// The facts about the pull request are known.
+    #[error("nothing about the pull request has changed")]
+    FactsUnchanged,
+    /// The pull request is not in the merge queue.
+    #[error("the pull request is not in the merge queue")]
+    NotQueued,
     /// Base commit and rules are unchanged.
     #[error("base commit and rules are unchanged")]
     PinUnchanged,

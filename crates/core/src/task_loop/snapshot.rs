@@ -10,15 +10,16 @@ use serde::{Deserialize, Serialize};
 use super::{JobKind, State, Timestamp};
 use crate::approval::{Approval, ApprovalScope, Pin, PlanAssessment};
 use crate::budget::{Grant, Spend};
-use crate::cause::{AlertCause, TimeoutStage};
+use crate::cause::{AlertCause, PullRequestProblem, TimeoutStage};
 use crate::cost::Usd;
 use crate::council::{CouncilSeat, OpinionRecord};
 use crate::escalation::EscalationDecision;
 use crate::ids::{CommitId, Name, PlanHash, ProjectId, Reference, TaskId};
 use crate::level::RiskLevel;
 use crate::plan::PlanSummary;
+use crate::pull_request::{PullRequestState, no_checks_at};
 use crate::reconciliation::StoredPosition;
-use crate::rules::Rules;
+use crate::rules::{DeliveryMode, Rules};
 use crate::stuck::AttemptRecord;
 use crate::task::Priority;
 use crate::tier::Tier;
@@ -123,6 +124,9 @@ pub struct TaskLoop {
     /// Stored verdict of a validator whose critical finding a second validator has to confirm.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unconfirmed: Option<Reference>,
+    /// Memory about the task's pull request, once it was opened.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pull_request: Option<Box<PullRequestState>>,
     /// An agent has worked on the task, so there may be work to save.
     #[serde(rename = "touched")]
     pub has_work: bool,
@@ -379,13 +383,37 @@ impl TaskLoop {
             .checked_add_signed(chrono::TimeDelta::minutes(minutes.checked_mul(times)?))
     }
 
-    /// Returns the time at which the open question answers itself. That needs an agent's question
-    /// with a default answer that nobody has seen yet.
+    /// Returns the time at which the open question answers itself. Nobody may have seen it, and it
+    /// must be an agent's question with a default answer, or about a closed pull request.
     pub fn default_answer_at(&self, rules: &Rules) -> Option<Timestamp> {
         let question = self.open_question.as_ref().filter(|question| question.seen_by.is_none())?;
-        question.default_answer.as_ref()?;
+        // A task whose pull request was closed ends by itself.
+        if question.cause != AlertCause::PullRequest(PullRequestProblem::Closed) {
+            question.default_answer.as_ref()?;
+        }
         let minutes = i64::from(rules.scrum_master.user_interaction.default_after_minutes);
         question.asked_at.checked_add_signed(chrono::TimeDelta::minutes(minutes))
+    }
+
+    /// Returns the mode in which the current change is delivered.
+    pub fn delivery_mode(&self, rules: &Rules) -> DeliveryMode {
+        rules.delivery.mode_for(self.risk_level().unwrap_or_default())
+    }
+
+    /// Returns the time at which people are asked about a pull request without checks.
+    fn no_checks_at(&self, rules: &Rules) -> Option<Timestamp> {
+        let is_idle = self.active_job.is_none() && self.stopping_job.is_none();
+        if self.state != State::AwaitingMerge || !is_idle {
+            return None;
+        }
+        let memory = self.pull_request.as_ref().filter(|memory| !memory.facts_used)?;
+        no_checks_at(
+            memory,
+            memory.facts.as_ref()?,
+            self.delivery_mode(rules),
+            &rules.delivery.pull_requests,
+            self.clock.started_at,
+        )
     }
 
     /// Returns the time of the next `EventKind::Tick` that the task needs.
@@ -394,7 +422,8 @@ impl TaskLoop {
             return None;
         }
         let stage = self.next_timeout_stage(rules).map(|(at, _)| at);
-        [stage, self.next_reminder(rules), self.default_answer_at(rules)]
+        let no_checks = self.no_checks_at(rules);
+        [stage, self.next_reminder(rules), self.default_answer_at(rules), no_checks]
             .into_iter()
             .flatten()
             .min()

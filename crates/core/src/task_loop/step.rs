@@ -1,8 +1,8 @@
 //! One step of the state machine.
 //!
 //! [`step`] dispatches on the kind of the event: [`outcomes`] handles finished jobs, [`actions`]
-//! people's actions, [`council`] the council's part, [`timers`] passed time, [`open_question`]
-//! questions of running agents and [`recovery`] lost workflows. Shared operations, such as changing state and
+//! people's actions, [`council`] the council's part, [`pull_request`] the forge's reports, [`timers`]
+//! passed time, [`open_question`] questions of running agents and [`recovery`] lost workflows. Shared operations, such as changing state and
 //! asking people, are in [`transitions`]. [`next_job`] alone decides which job starts next, after
 //! every event.
 
@@ -11,6 +11,7 @@ mod council;
 mod next_job;
 mod open_question;
 mod outcomes;
+mod pull_request;
 mod recovery;
 mod timers;
 mod transitions;
@@ -99,6 +100,7 @@ pub fn begin(received: &TaskReceived, rules: &Rules) -> Step {
             guidance: None,
             commit: None,
             unconfirmed: None,
+            pull_request: None,
             has_work: false,
             must_save_work: false,
             spend: Spend::default(),
@@ -162,8 +164,11 @@ pub fn step(before: &TaskLoop, event: &TaskEvent, rules: &Rules) -> Result<Step,
         EventKind::Tick => builder.tick()?,
         EventKind::PinChanged(pin) => builder.pin_changed(*pin)?,
         EventKind::ActionRequested(action) => builder.handle_action(action)?,
+        EventKind::PullRequestObserved(facts) => builder.pull_request_observed(facts)?,
+        EventKind::QueueSettled(result) => builder.queue_settled(result)?,
         EventKind::Reconciled(recovery) => builder.recover(recovery)?,
     }
+    builder.follow_pull_request()?;
     builder.start_next_job();
     Ok(builder.finish())
 }

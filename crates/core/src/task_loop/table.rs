@@ -12,9 +12,9 @@ use super::{State, Trigger};
 #[expect(clippy::unnested_or_patterns, reason = "one line per transition reads as a table")]
 pub fn allows(from: State, on: Trigger, to: State) -> bool {
     use State::{
-        Adjusting, Approved, Assigned, AwaitingApproval, Cancelled, Committing, Completed,
-        CtoIntervention, Failed, HumanEscalation, InProgress, Learning, Pending, Planning,
-        QualityReview, Testing, Validated,
+        Adjusting, Approved, Assigned, AwaitingApproval, AwaitingMerge, Cancelled, Committing,
+        Completed, CtoIntervention, Failed, HumanEscalation, InProgress, Learning, Pending,
+        Planning, QualityReview, Testing, Validated,
     };
     use Trigger as On;
 
@@ -32,6 +32,17 @@ pub fn allows(from: State, on: Trigger, to: State) -> bool {
         | (Approved,         On::DeliveryReady,         Committing)
         | (Committing,       On::Delivered,        Learning)
         | (Learning,         On::Learned,          Completed)
+
+        // Pull request.
+        | (Committing,       On::PullRequestOpened, AwaitingMerge)
+        | (AwaitingMerge,    On::Merged,           Learning)
+        | (AwaitingMerge,    On::FeedbackReceived, Adjusting)
+        | (AwaitingMerge,    On::BaseMoved,        Testing)
+        | (AwaitingMerge,    On::HeadAdopted,      Testing)
+        | (AwaitingMerge,    On::PullRequestClosed, HumanEscalation)
+        | (Planning | AwaitingApproval | Validated | InProgress | Testing | QualityReview
+             | Adjusting | CtoIntervention | Approved | HumanEscalation,
+                             On::PullRequestChanged, AwaitingMerge)
 
         // Plans that need another version, or a person.
         | (Planning,         On::PlanInvalid,      Planning)
@@ -69,7 +80,7 @@ pub fn allows(from: State, on: Trigger, to: State) -> bool {
         // A person's answers.
         | (HumanEscalation,  On::Continued | On::Retried,
              Pending | Assigned | Planning | AwaitingApproval | Validated | Testing | QualityReview
-             | Adjusting | CtoIntervention | Approved | Committing)
+             | Adjusting | CtoIntervention | Approved | Committing | AwaitingMerge)
         | (HumanEscalation,  On::RolledBack,
              Planning | AwaitingApproval | Validated | Testing | QualityReview)
         | (HumanEscalation,  On::Skipped,          QualityReview | Approved | Learning)

@@ -27,8 +27,10 @@ use tamma_core::actor::Actor;
 use tamma_core::budget::Grant;
 use tamma_core::cost::Usd;
 use tamma_core::failure::FailureKind;
+use tamma_core::forge::CheckResult;
 use tamma_core::history::HistoryEntry;
-use tamma_core::rules::Rules;
+use tamma_core::pull_request::{Feedback, PullRequestOutcome, QueueResult};
+use tamma_core::rules::{DeliveryMode, MergeQueueMode, Rules};
 use tamma_core::task_loop::{
     Action, Command, EventKind, Outcome, State, TaskEvent, TaskLoop, TaskReceived,
 };
@@ -36,11 +38,12 @@ use tamma_core::version::FormatVersion;
 use tamma_core::{begin, step};
 
 use crate::world::{
-    World, commit, costing, failing, failure, minute, note, passed, pin, plan, reason, red, text,
+    World, check, commit, costing, failing, failure, minute, note, passed, pin, plan, reason, red,
+    text,
 };
 
 /// Fixture folders, oldest first.
-const VERSIONS: [&str; 7] = [
+const VERSIONS: [&str; 8] = [
     "2026-11",
     "2026-11-engines",
     "2026-11-review",
@@ -48,6 +51,7 @@ const VERSIONS: [&str; 7] = [
     "2026-11-language",
     "2026-11-harness",
     "2026-11-council",
+    "2026-11-forges",
 ];
 
 /// Complete history of one task.
@@ -208,6 +212,33 @@ fn disputed() -> World {
     world
 }
 
+/// Task whose pull request fails a check, is queued, comes back and is merged.
+fn merged() -> World {
+    let mut world = World::with(|rules| {
+        rules.delivery.mode = DeliveryMode::Merge;
+        rules.delivery.queue.mode = MergeQueueMode::Tamma;
+    })
+    .to(State::AwaitingMerge);
+    let mut facts = world.facts();
+    facts.checks = vec![check("ci", CheckResult::Failed)];
+    world.observe(facts);
+    let head = world.facts().head;
+    let caused = vec![Feedback::Check { name: "ci".to_owned(), id: "1".to_owned(), head }];
+    let excused = Vec::new();
+    world.done(Outcome::PullRequest(PullRequestOutcome::ChecksTriaged { excused, caused }));
+    world.done(Outcome::PullRequest(PullRequestOutcome::FeedbackCollected(note())));
+    world.walk(State::InProgress).done(Outcome::RunFinished(commit(11)));
+    world.walk(State::AwaitingMerge);
+    let facts = world.facts();
+    world.observe(facts).done(Outcome::PullRequest(PullRequestOutcome::Queued));
+    let head = world.facts().head;
+    let returned = QueueResult::Returned { head, log: note() };
+    world.feed(Actor::Tamma, EventKind::QueueSettled(returned)).expect("it was queued");
+    world.walk(State::InProgress).done(Outcome::RunFinished(commit(12)));
+    world.walk(State::Completed);
+    world
+}
+
 fn folder(version: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(version)
 }
@@ -236,6 +267,7 @@ fn edited() -> World {
 #[case("disputed", disputed())]
 #[case("convened", convened())]
 #[case("edited", edited())]
+#[case("merged", merged())]
 fn histories_match_the_stored_fixtures(#[case] name: &str, #[case] world: World) {
     let history = History::play(world.received, world.rules, world.taken);
     let newest = folder(VERSIONS[VERSIONS.len() - 1]);
@@ -317,12 +349,12 @@ fn the_histories_cover_every_event_outcome_action_and_job() {
     }
     let count = |prefix: &str| names.iter().filter(|name| name.starts_with(prefix)).count();
     // Add each new variant to one of the histories above, then raise these numbers.
-    assert_eq!(count("what."), 5, "{names:#?}");
-    assert_eq!(count("outcome."), 21, "{names:#?}");
+    assert_eq!(count("what."), 7, "{names:#?}");
+    assert_eq!(count("outcome."), 23, "{names:#?}");
     assert_eq!(count("failure."), 6, "{names:#?}");
     assert_eq!(count("action."), 20, "{names:#?}");
     assert_eq!(count("command."), 5, "{names:#?}");
-    assert_eq!(count("job."), 13, "{names:#?}");
+    assert_eq!(count("job."), 14, "{names:#?}");
 }
 
 #[test]

@@ -11,6 +11,8 @@
     reason = "the number of sequences comes from the environment"
 )]
 
+mod forge;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use chrono::TimeDelta;
@@ -25,11 +27,12 @@ use tamma_core::cost::{Cost, Tokens, Usage, Usd};
 use tamma_core::council::CouncilSeat;
 use tamma_core::failure::FailureKind;
 use tamma_core::history::EntryName;
-use tamma_core::ids::{Name, PlanHash};
+use tamma_core::ids::{CommitId, Name, PlanHash};
 use tamma_core::level::RiskLevel;
 use tamma_core::plan::PlanSummary;
+use tamma_core::pull_request::{Feedback, PullRequestJob, PullRequestOutcome};
 use tamma_core::reconciliation::{Recovery, Resolution, WorkflowLoss};
-use tamma_core::rules::{HaltCondition, Rules};
+use tamma_core::rules::{DeliveryMode, HaltCondition, Rules};
 use tamma_core::step;
 use tamma_core::stuck::ATTEMPT_HISTORY;
 use tamma_core::task_loop::{
@@ -39,8 +42,10 @@ use tamma_core::task_loop::{
 use tamma_core::tier::Tier;
 use tamma_core::version::Edition;
 
+use self::forge::{check_pull_request, forge_event, pull_request_outcome};
 use crate::world::{
-    World, commit, failing, failure, green, note, passed, person, pin, plan, reason, red, summary,
+    World, commit, failing, failure, green, note, opened, passed, person, pin, plan, reason, red,
+    summary,
 };
 
 /// Possible event, as numbers.
@@ -81,6 +86,13 @@ fn rules(choice: u16) -> Rules {
     rules.budget.task_usd = if bit(10) && bit(11) { Some(Usd::from_cents(900)) } else { None };
     rules.budget.task_tokens = if bit(12) && bit(13) { Some(50_000) } else { None };
     rules.scrum_master.learning_capture.capture_failure = bit(14);
+    rules.delivery.mode = match choice % 4 {
+        0 => DeliveryMode::Branch,
+        1 => DeliveryMode::PullRequest,
+        _ => DeliveryMode::Merge,
+    };
+    rules.delivery.pull_requests.max_rounds = 2;
+    rules.delivery.pull_requests.approvals = u8::from(choice % 8 == 7);
     rules
 }
 
@@ -95,6 +107,8 @@ struct Oracle {
     last_job_number: u32,
     transitions: BTreeSet<(State, Trigger, State)>,
     sequence: u64,
+    /// Feedback that went back to an agent.
+    sent_back: BTreeSet<String>,
 }
 
 impl Oracle {
@@ -111,6 +125,9 @@ impl Oracle {
                 match outcome {
                     Outcome::Planned(plan) if is_active => self.plan = Some(plan.hash),
                     Outcome::Prepared(pin) if is_active => self.pin = Some(*pin),
+                    Outcome::PullRequest(outcome) if is_active => {
+                        self.pull_request_job_finished(outcome, before);
+                    }
                     _ => {}
                 }
             }
@@ -123,6 +140,35 @@ impl Oracle {
                 }
             }
             _ => {}
+        }
+    }
+
+    fn pull_request_job_finished(&mut self, outcome: &PullRequestOutcome, before: &TaskLoop) {
+        let job = before.pull_request.as_ref().and_then(|memory| memory.job.as_deref());
+        match (job, outcome) {
+            (
+                Some(PullRequestJob::CollectFeedback { feedback, .. }),
+                PullRequestOutcome::FeedbackCollected(_),
+            ) => self.sent_back.extend(feedback.iter().map(Feedback::key)),
+            (_, PullRequestOutcome::Rebased { base, .. }) => self.move_base(*base),
+            (Some(PullRequestJob::Rebase { onto, .. }), PullRequestOutcome::RebaseConflicts(_)) => {
+                self.move_base(*onto);
+            }
+            _ => {}
+        }
+    }
+
+    /// Moves the approval of the plan with the change.
+    fn move_base(&mut self, base: CommitId) {
+        let old = self.scope();
+        if let Some(pin) = &mut self.pin {
+            pin.base = base;
+        }
+        let new = self.scope();
+        for scope in self.approvals.values_mut().chain(&mut self.automatic) {
+            if let (true, Some(new)) = (old == Some(*scope), new) {
+                *scope = new;
+            }
         }
     }
 
@@ -150,6 +196,9 @@ fn event(world: &World, happening: Happening, stormy: bool) -> TaskEvent {
     let job_number = world.it.active_job.or(world.it.stopping_job).map_or(0, |job| job.job_number);
     let names = ["ann", "bo", "cy"];
     let someone = person(names[usize::from(detail) % 3]);
+    if let Some(kind) = forge_event(world, what, detail) {
+        return world.event(Actor::Tamma, kind);
+    }
     match what {
         0..=159 => {
             if world.it.state == State::Validated && world.it.stopping_job.is_none() && detail >= 40
@@ -208,6 +257,23 @@ fn event(world: &World, happening: Happening, stormy: bool) -> TaskEvent {
         // Only people can request actions.
         252..=255 => world.event(Actor::Council, EventKind::ActionRequested(action(world, detail))),
     }
+}
+
+/// Returns the event that leads a task without failures to its pull request.
+fn good_event(world: &World) -> TaskEvent {
+    let job_number = world.it.active_job.map_or(0, |job| job.job_number);
+    if world.it.state == State::Validated {
+        let agent = "engine".parse().expect("a name");
+        return world.event(Actor::Tamma, EventKind::RunStarted { job_number, agent });
+    }
+    if world.it.open_question.is_some() {
+        let detail = if world.it.approvals.is_empty() { 2 } else { 4 };
+        let by = person(if detail == 2 { "ann" } else { "bo" });
+        return world.event(by, EventKind::ActionRequested(answer(world, detail)));
+    }
+    let is_test = world.it.active_job.is_some_and(|job| job.kind == JobKind::Test);
+    let outcome = outcome(world, if is_test { 2 } else { 1 });
+    world.event(Actor::Tamma, EventKind::JobFinished { job_number, usage: None, outcome })
 }
 
 /// Returns the recovery of a lost workflow. Closing the task is rare.
@@ -297,7 +363,13 @@ fn ended_as(world: &World, kind: JobKind, detail: u8) -> Outcome {
         },
         JobKind::AwaitDelivery => Outcome::DeliveryReady,
         JobKind::Deliver if detail.is_multiple_of(2) => Outcome::DeliveryRejected(note()),
-        JobKind::Deliver => Outcome::Delivered(commit(detail)),
+        JobKind::Deliver if world.rules.delivery.mode == DeliveryMode::Branch => {
+            Outcome::Delivered(commit(detail))
+        }
+        // A delivery that changes the commit is never merged by Tamma.
+        JobKind::Deliver if detail % 32 == 3 => opened(commit(detail)),
+        JobKind::Deliver => opened(world.it.commit.unwrap_or(commit(detail))),
+        JobKind::PullRequest => Outcome::PullRequest(pull_request_outcome(world, detail)),
         JobKind::Learn => Outcome::Learned(u16::from(detail % 3)),
         JobKind::SaveWork => Outcome::WorkSaved,
     }
@@ -316,6 +388,7 @@ fn any_outcome(world: &World, detail: u8) -> Outcome {
         JobKind::Convene,
         JobKind::AwaitDelivery,
         JobKind::Deliver,
+        JobKind::PullRequest,
         JobKind::Learn,
         JobKind::SaveWork,
     ];
@@ -413,39 +486,55 @@ fn play(
     let mut oracle =
         Oracle { sequence: world.it.entry_count, last_job_number: 1, ..Oracle::default() };
     oracle.running.insert(1);
+    // A quarter of the tasks start with an open pull request, which random events reach rarely.
+    if choice & 0b110 == 0b110 {
+        for _ in 0..25 {
+            if world.it.state == State::AwaitingMerge {
+                break;
+            }
+            let event = good_event(&world);
+            apply(&mut world, &event, &mut oracle)?;
+        }
+    }
     for happening in happenings {
         if happening.what % 5 == 0 {
             world.now += TimeDelta::minutes(i64::from(happening.minutes));
         }
         let event = event(&world, *happening, choice >> 15 == 1);
-        let before = world.it.clone();
-        let result = step(&before, &event, &world.rules);
-
-        // 6. The same inputs give the same state and the same commands.
-        prop_assert_eq!(&result, &step(&before, &event, &world.rules));
-        let read: TaskEvent = round_trip(&event)?;
-        prop_assert_eq!(&read, &event);
-
-        match result {
-            Err(refusal) => {
-                prop_assert!(!matches!(refusal, Refusal::NoTransition { .. }), "{}", refusal);
-                // 1. Terminal states never change.
-                let ended = matches!(refusal, Refusal::Ended(_));
-                prop_assert_eq!(ended, before.state.is_terminal());
-                prop_assert!(!refusal.to_string().is_empty());
-            }
-            Ok(step) => {
-                oracle.apply(&event, &before);
-                check(&before, &event, &step, &world.rules, &mut oracle)?;
-                world.it = step.next;
-            }
-        }
+        apply(&mut world, &event, &mut oracle)?;
     }
     taken.extend(oracle.transitions);
     Ok(())
 }
 
-fn check(
+/// Applies one event and checks all invariants.
+fn apply(world: &mut World, event: &TaskEvent, oracle: &mut Oracle) -> Result<(), TestCaseError> {
+    let before = world.it.clone();
+    let result = step(&before, event, &world.rules);
+
+    // 6. The same inputs give the same state and the same commands.
+    prop_assert_eq!(&result, &step(&before, event, &world.rules));
+    let read: TaskEvent = round_trip(event)?;
+    prop_assert_eq!(&read, event);
+
+    match result {
+        Err(refusal) => {
+            prop_assert!(!matches!(refusal, Refusal::NoTransition { .. }), "{}", refusal);
+            // 1. Terminal states never change.
+            let ended = matches!(refusal, Refusal::Ended(_));
+            prop_assert_eq!(ended, before.state.is_terminal());
+            prop_assert!(!refusal.to_string().is_empty());
+        }
+        Ok(step) => {
+            oracle.apply(event, &before);
+            check_step(&before, event, &step, &world.rules, oracle)?;
+            world.it = step.next;
+        }
+    }
+    Ok(())
+}
+
+fn check_step(
     before: &TaskLoop,
     event: &TaskEvent,
     step: &Step,
@@ -466,6 +555,7 @@ fn check(
     check_approval(step, rules, oracle)?;
     check_counters(task_loop, rules)?;
     check_jobs(before, step, rules, oracle)?;
+    check_pull_request(step, rules, oracle)?;
 
     // 5. Every open task has a next step.
     prop_assert_eq!(
@@ -490,7 +580,7 @@ fn check(
     // The state is small and survives serialisation.
     let text =
         serde_json::to_string(task_loop).map_err(|error| TestCaseError::fail(error.to_string()))?;
-    prop_assert!(text.len() < 6_000, "{} bytes: {}", text.len(), text);
+    prop_assert!(text.len() < 12_000, "{} bytes: {}", text.len(), text);
     let read: TaskLoop = round_trip(task_loop)?;
     prop_assert_eq!(&read, task_loop);
     Ok(())
@@ -546,7 +636,12 @@ fn check_transitions(
                 }
                 if entry.from == State::HumanEscalation {
                     // A task that cannot be restarted is closed, whoever has it.
-                    prop_assert!(by_person || matches!(event.kind, EventKind::Reconciled(_)));
+                    // A pull request that ends answers its questions, and unanswered questions can
+                    // answer themselves.
+                    let by_itself =
+                        matches!(event.kind, EventKind::Reconciled(_) | EventKind::Tick)
+                            || on == Trigger::PullRequestChanged;
+                    prop_assert!(by_person || by_itself);
                 }
             }
         }
@@ -633,7 +728,8 @@ fn check_jobs(
             }
             Command::CloseQuestion { question_number: question } => {
                 let open = before.open_question.as_ref().map(|question| question.number);
-                prop_assert_eq!(open, Some(*question));
+                // A pull request that ended closes a question of the same step.
+                prop_assert!(open == Some(*question) || *question > before.question_count);
             }
             Command::Alert(_) | Command::BlockProvider { .. } => {}
         }

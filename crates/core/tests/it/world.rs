@@ -8,13 +8,17 @@ use tamma_core::approval::{ApprovalScope, Pin};
 use tamma_core::cost::{Cost, Tokens, Usage, Usd};
 use tamma_core::council::CouncilSeat;
 use tamma_core::failure::{FailureKind, JobFailure};
+use tamma_core::forge::{
+    CheckFact, CheckResult, Mergeability, PullRequestFacts, PullRequestStatus,
+};
 use tamma_core::history::{EntryName, HistoryEntry};
 use tamma_core::ids::{
     CommitId, Digest, Name, PlanHash, PolicyVersion, ProjectId, Reason, Reference, TaskId,
 };
 use tamma_core::plan::PlanSummary;
+use tamma_core::pull_request::OpenedPullRequest;
 use tamma_core::review::{FailureCount, Fingerprint, GateCounts, ReviewSummary};
-use tamma_core::rules::Rules;
+use tamma_core::rules::{DeliveryMode, Rules};
 use tamma_core::task::Priority;
 use tamma_core::task_loop::{
     Action, Alert, Command, EventKind, Job, Outcome, Refusal, State, TaskEvent, TaskLoop,
@@ -86,6 +90,17 @@ pub(crate) fn failing(variant: u8, tests: u32) -> Outcome {
 
 pub(crate) fn failure(kind: FailureKind) -> Outcome {
     Outcome::Failed(JobFailure { kind, reason: text("it broke") })
+}
+
+/// Delivery that opened or updated a pull request.
+pub(crate) fn opened(head: CommitId) -> Outcome {
+    let url = "https://forge.test/team/app/pulls/7".to_owned();
+    Outcome::PullRequestOpened(OpenedPullRequest { number: 7, url, head, base: commit(1) })
+}
+
+/// Check of a pull request, with its first attempt.
+pub(crate) fn check(name: &str, result: CheckResult) -> CheckFact {
+    CheckFact { name: name.to_owned(), id: "1".to_owned(), required: false, result }
 }
 
 pub(crate) fn costing(cents: u32) -> Usage {
@@ -241,12 +256,47 @@ impl World {
                 State::QualityReview => self.done(passed()),
                 State::CtoIntervention => self.finish_council_seat(),
                 State::Approved => self.done(Outcome::DeliveryReady),
+                State::Committing if self.rules.delivery.mode != DeliveryMode::Branch => {
+                    let head = self.it.commit.expect("a commit");
+                    self.done(opened(head))
+                }
                 State::Committing => self.done(Outcome::Delivered(commit(10))),
+                State::AwaitingMerge => {
+                    let mut merged = self.facts();
+                    let commit = commit(77);
+                    merged.status = PullRequestStatus::Merged { commit, by: "ann".to_owned() };
+                    self.observe(merged)
+                }
                 State::Learning => self.done(Outcome::Learned(1)),
                 stuck => panic!("{stuck} does not lead to {state}"),
             };
         }
         self
+    }
+
+    /// Reports facts about the pull request, which must be new.
+    pub(crate) fn observe(&mut self, facts: PullRequestFacts) -> &mut Self {
+        self.feed(Actor::Tamma, EventKind::PullRequestObserved(Box::new(facts)))
+            .expect("the facts are new");
+        self
+    }
+
+    /// Returns facts about the pushed head: one check passed, and nothing is missing.
+    pub(crate) fn facts(&self) -> PullRequestFacts {
+        let memory = self.it.pull_request.as_ref().expect("a pull request");
+        PullRequestFacts {
+            number: memory.number,
+            status: PullRequestStatus::Open,
+            draft: false,
+            head: memory.pushed,
+            base: memory.base,
+            mergeability: Mergeability::Clean,
+            checks: vec![check("ci", CheckResult::Passed)],
+            reviews: Vec::new(),
+            threads: Vec::new(),
+            queued: false,
+            incomplete: false,
+        }
     }
 
     /// Gives the opinion or conclusion of the current council seat.

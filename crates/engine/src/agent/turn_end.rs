@@ -185,6 +185,7 @@ mod tests {
             summary: "Added the check.".to_owned(),
             deviations: Vec::new(),
             unverified: Vec::new(),
+            answers: Vec::new(),
         })
     }
 

@@ -139,7 +139,7 @@ impl Worktree {
             let call = ["fetch", "--quiet", "--no-write-fetch-head", "--no-tags"].into_iter();
             let refs = fetched.iter().map(String::as_str);
             let call = call.chain(remote_arguments(&self.mirror.source, refs));
-            let git = self.mirror.git.bare(&self.mirror.path).remote(TRANSFER_LIMIT);
+            let git = self.mirror.remote(TRANSFER_LIMIT);
             git.run(call).await?;
         }
         let checkpoint = refs.checkpoint.as_ref().map(|tip| tip.commit);
@@ -237,6 +237,26 @@ pub(super) async fn push_refs(
     refs: &mut TaskRefs,
 ) -> Result<Option<String>, Error> {
     let expected = refs.expected_remote(task);
+    push_expected(mirror, task, refs, expected).await
+}
+
+/// Pushes a commit as the task's work, whoever made it. Returns the error if it failed.
+pub(super) async fn push_work(
+    mirror: &Mirror,
+    task: TaskId,
+    refs: &mut TaskRefs,
+    commit: CommitId,
+) -> Result<Option<String>, Error> {
+    let expected = RemoteWork { work: Some(commit), ..refs.expected_remote(task) };
+    push_expected(mirror, task, refs, expected).await
+}
+
+async fn push_expected(
+    mirror: &Mirror,
+    task: TaskId,
+    refs: &mut TaskRefs,
+    expected: RemoteWork,
+) -> Result<Option<String>, Error> {
     if expected == refs.remote {
         return Ok(None);
     }

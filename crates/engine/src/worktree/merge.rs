@@ -57,6 +57,32 @@ impl Worktree {
         Ok(MergeOutcome::Merged(commit))
     }
 
+    /// Moves the branch to a commit that is not its descendant, or that somebody else made: after a
+    /// rebase, or to take over commits of a person. Moving it again has no effect.
+    ///
+    /// No process may be working in the worktree. Uncommitted work stays in a checkpoint only. The
+    /// commit is pushed to the hidden ref of the task, so other workers continue from it.
+    pub async fn move_to(&self, commit: CommitId) -> Result<(), Error> {
+        self.mirror.ensure_commit(commit).await?;
+        let _lock = self.lock().await?;
+        let (_, refs) = self.save_uncommitted().await?;
+        let head = refs.head().ok_or_else(|| self.missing_branch_error())?;
+        if head != commit {
+            self.move_ref(&refs::branch_ref(self.task), commit, Some(head)).await?;
+        }
+        if self.detached_head().await?.is_some() {
+            self.git(["symbolic-ref", "HEAD", &refs::branch_ref(self.task)]).await?;
+        }
+        self.check_out(head, commit).await?;
+        // An interrupted call may have left older files, which are saved as uncommitted work by now.
+        let (_, mut refs) = self.save_uncommitted().await?;
+        let push_error = checkpoint::push_work(&self.mirror, self.task, &mut refs, commit).await?;
+        if let Some(reason) = push_error {
+            tracing::warn!(task = %self.task, %commit, reason, "failed to push commit; work is on this worker only");
+        }
+        Ok(())
+    }
+
     /// Returns the tree of a merge, or the reason why there is none.
     async fn merged_tree(
         &self,

@@ -137,7 +137,7 @@ impl RemoteWork {
         let refs = [work.as_str(), &checkpoint];
         let call = ["ls-remote", "--quiet"].into_iter();
         let call = call.chain(remote_arguments(&mirror.source, refs));
-        let listed = mirror.git.bare(&mirror.path).remote(QUERY_LIMIT).run(call).await?;
+        let listed = mirror.remote(QUERY_LIMIT).run(call).await?;
         let mut remote = Self::default();
         for line in listed.lines() {
             match line.split_once('\t') {
@@ -198,5 +198,5 @@ pub(crate) async fn push(
     let refs: Vec<_> = changes.iter().map(|(name, _, to)| format!("{}:{name}", text(to))).collect();
     let refs = refs.iter().map(String::as_str);
     call.extend(remote_arguments(&mirror.source, refs).map(str::to_owned));
-    Ok(mirror.git.bare(&mirror.path).remote(TRANSFER_LIMIT).output(&call).await?)
+    Ok(mirror.remote(TRANSFER_LIMIT).output(&call).await?)
 }

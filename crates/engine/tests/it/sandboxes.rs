@@ -397,6 +397,32 @@ async fn missing_program_is_reported_instead_of_the_sandbox() {
 }
 
 #[tokio::test]
+async fn credentials_of_forges_are_invisible_below_a_readable_home() {
+    let fixture = Fixture::create().await;
+    let tree = fixture.worktree().await;
+    // The data folder as in `tamma up`, with the folder of the worker in it.
+    let forges = fixture.data().join("forges");
+    std::fs::create_dir_all(&forges).unwrap();
+    std::fs::write(forges.join("hub.yaml"), "token: t0ken-of-tamma\n").unwrap();
+    let above = fixture.data().parent().unwrap().to_owned();
+    for kind in kinds() {
+        let sandbox = Sandbox {
+            readable: vec![above.clone()],
+            hidden: vec![fixture.data()],
+            ..new_sandbox(&fixture, &tree, kind)
+        };
+        let script = format!(
+            "cat README.md; ls -R {0} 2>/dev/null; cat {0}/hub.yaml 2>/dev/null; env; \
+             cat /proc/*/environ 2>/dev/null",
+            forges.display()
+        );
+        let (_, output) = run(&fixture, &tree, &sandbox, &script).await;
+        assert!(output.starts_with("a project\n"), "{kind}: {output}");
+        assert!(!output.contains("t0ken") && !output.contains("hub.yaml"), "{kind}: {output}");
+    }
+}
+
+#[tokio::test]
 async fn hidden_path_is_invisible_below_a_readable_one() {
     let fixture = Fixture::create().await;
     let tree = fixture.worktree().await;

@@ -589,6 +589,7 @@ async fn result_of_an_implementing_run_is_returned_and_reported() {
         summary: "src/a.rs does not exist.".to_owned(),
         deviations: Vec::new(),
         unverified: vec!["nothing was run".to_owned()],
+        answers: Vec::new(),
     };
     assert_eq!(report.end, finished(Submission::Result(result.clone())));
     assert!(messages(&updates).contains("`summary` is empty"), "the model can correct it");

@@ -13,7 +13,7 @@ use tamma_engine::git::Git;
 use tamma_engine::mirror::{Error, MirrorMaintenance, maintain_mirrors, task_branch};
 use tamma_engine::worktree::{MergeOutcome, Worktree};
 
-use crate::fixture::{Fixture, author, git_in};
+use crate::fixture::{Fixture, author, git_in, noon};
 
 #[tokio::test]
 async fn opening_is_idempotent() {
@@ -455,4 +455,23 @@ async fn mirrors_are_packed_except_those_in_use() {
     let loose = git_in(&mirror, &["count-objects"]).await;
     assert!(loose.starts_with("0 objects"), "{loose}");
     assert_eq!(tree.head().await.unwrap(), commit);
+}
+
+#[tokio::test]
+async fn conflicts_of_a_rebase_are_left_to_the_agent() {
+    let fixture = Fixture::create().await;
+    let tree = fixture.worktree().await;
+    fs::write(tree.path().join("README.md"), "ours\n").unwrap();
+    let head = tree.commit_all(1, "work", &author()).await.unwrap();
+    fs::write(fixture.project().join("README.md"), "theirs\n").unwrap();
+    fixture.git(&["commit", "--quiet", "--all", "-m", "theirs"]).await;
+    let onto = fixture.base().await;
+    let rebase = || async { tree.rebase_with_conflicts(head, onto, &author(), noon()).await };
+    let commit = rebase().await.unwrap();
+    assert_eq!(rebase().await.unwrap(), commit);
+    assert_eq!(tree.head().await.unwrap(), commit);
+    assert!(tree.is_descendant(onto, commit).await.unwrap());
+    let text = fs::read_to_string(tree.path().join("README.md")).unwrap();
+    assert!(text.contains("<<<<<<<") && text.contains("ours") && text.contains("theirs"), "{text}");
+    assert_eq!(tree.mirror().default_branch().await.unwrap(), "main");
 }

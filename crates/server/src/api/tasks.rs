@@ -3,7 +3,8 @@
 use std::str::FromStr;
 
 use axum::Json;
-use axum::http::StatusCode;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse as _, Response};
 use serde::Deserialize;
 use tamma_core::task_loop::{self, Phase};
 use tamma_store::TaskFilter;
@@ -11,7 +12,7 @@ use utoipa::IntoParams;
 
 use super::ApiState;
 use super::extract::{CurrentPerson, JsonBody, QueryParams, TaskPath, page_request};
-use crate::app::Error;
+use crate::app::{Error, VerdictFormat};
 use crate::dto::{
     AddedTask, InboxPage, NewTask, PlanVersion, ReviewedChange, TaskBundle, TaskDetail, TaskPage,
     TaskReportResponse,
@@ -205,6 +206,44 @@ pub(super) async fn report(
     Ok(Json(state.app.report(task, query.iteration).await?))
 }
 
+/// Format of an exported verdict.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(super) struct VerdictQuery {
+    /// `junit` or `sarif`.
+    format: String,
+}
+
+/// Returns the verdict about the newest checked commit of a task, with its gates, criteria and
+/// findings: as `JUnit` XML, or as SARIF 2.1.0.
+#[utoipa::path(
+    get, path = "/tasks/{id}/verdict", tag = "tasks", operation_id = "export_verdict",
+    params(("id" = uuid::Uuid, Path, description = "Task ID."), VerdictQuery),
+    responses(
+        (status = OK, body = String, content_type = "application/xml",
+            description = "`JUnit` XML; SARIF has the media type `application/sarif+json`."),
+        (status = NOT_FOUND, body = Problem, content_type = "application/problem+json",
+            description = "Task not found, or no commit was checked yet."),
+        (status = UNPROCESSABLE_ENTITY, body = Problem, content_type = "application/problem+json",
+            description = "Unknown format."),
+    )
+)]
+pub(super) async fn verdict(
+    state: ApiState,
+    TaskPath(task): TaskPath,
+    QueryParams(query): QueryParams<VerdictQuery>,
+) -> Result<Response, Problem> {
+    let format = parse_verdict_format(&query.format)?;
+    let text = state.app.export_verdict(task, format).await?;
+    Ok(([(header::CONTENT_TYPE, format.media_type())], text).into_response())
+}
+
+fn parse_verdict_format(text: &str) -> Result<VerdictFormat, Error> {
+    use strum::IntoEnumIterator as _;
+    VerdictFormat::from_str(text.trim())
+        .map_err(|_| unknown_filter_value("format", text, VerdictFormat::iter()))
+}
+
 /// Returns everything about a task as files: task, plans, history, checks, runs with their
 /// transcripts, stored texts such as failure briefs, and rules.
 ///
@@ -238,7 +277,7 @@ pub(super) struct InboxQuery {
     limit: Option<u32>,
 }
 
-/// Lists tasks and pipelines that need a person, longest wait first.
+/// Lists tasks, pipelines and merge queues that need a person, longest wait first.
 #[utoipa::path(
     get, path = "/inbox", tag = "tasks", operation_id = "inbox", params(InboxQuery),
     responses((status = OK, body = InboxPage))
@@ -248,12 +287,15 @@ pub(super) async fn inbox(
     QueryParams(query): QueryParams<InboxQuery>,
 ) -> Result<Json<InboxPage>, Problem> {
     let project = state.app.project_filter(query.project.as_deref()).await?;
-    let pipelines = match &query.after {
-        None => state.app.waiting_pipelines(project).await?,
-        Some(_) => Vec::new(),
+    let (pipelines, merge_queues) = match &query.after {
+        None => (
+            state.app.waiting_pipelines(project).await?,
+            state.app.waiting_merge_queues(project).await?,
+        ),
+        Some(_) => (Vec::new(), Vec::new()),
     };
     let tasks = state.app.inbox(project, &page_request(query.after, query.limit)?).await?;
-    Ok(Json(InboxPage { tasks, pipelines }))
+    Ok(Json(InboxPage { tasks, pipelines, merge_queues }))
 }
 
 /// Lists tasks that exceed the soft timeout of their state, most overdue first.

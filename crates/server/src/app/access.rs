@@ -9,7 +9,6 @@ use tamma_core::rules::PeopleRules;
 use tamma_store::{AccessChange, AccessSource, ProjectRoles, RegisteredProject};
 
 use super::people::parse_name;
-use super::rules::has_config;
 use super::{App, Error, Principal};
 use crate::clock;
 use crate::dto::{AccessGrant, AccessList, AccessRecord, ProjectAccess};
@@ -55,7 +54,7 @@ impl App {
         by.require_operator()?;
         let project = self.resolve_project(project).await?;
         let people = self.project_rules(&project.repository).await?.people;
-        if people == PeopleRules::default() && !has_config(&project.repository).await {
+        if people == PeopleRules::default() && !self.has_config(&project.repository).await? {
             let place = hide_url_credentials(&project.repository);
             return Err(Error::invalid(
                 format!("No tamma.yaml at {place}."),

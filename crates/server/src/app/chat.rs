@@ -5,6 +5,7 @@
 //! commands go through the same use cases as all other requests, under the person's name and with
 //! their permissions.
 
+mod forges;
 mod model_parser;
 mod replies;
 mod stories;
@@ -280,6 +281,8 @@ impl App {
             }
             Intent::StoryStatus { pipeline } => self.story_status_reply(*pipeline).await?,
             Intent::Stories => self.stories_reply().await?,
+            Intent::PullRequests => self.pull_requests_reply().await?,
+            Intent::MergeQueue => self.merge_queue_reply().await?,
             Intent::Cost { task, period } => self.cost_reply(*task, *period).await?,
             Intent::Show { task, aspect } => self.show_reply(*task, *aspect).await?,
             Intent::Ask { task, topic } => self.topic_reply(*task, *topic).await?,

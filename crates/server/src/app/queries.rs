@@ -1,6 +1,7 @@
 //! Queries for tasks, plans, history and metrics.
 
 use chrono::TimeDelta;
+use tamma_core::aftercare::calibrate;
 use tamma_core::ids::{ProjectId, TaskId};
 use tamma_core::task_loop::{self, TaskLoop, allowed_answers};
 use tamma_core::time::Timestamp;
@@ -13,9 +14,9 @@ use uuid::Uuid;
 use super::{App, Error};
 use crate::clock;
 use crate::dto::{
-    Health, HistoryPage, IterationSummary, MetricTargets, MetricsReport, OpenQuestion,
-    PlanApproval, PlanDecision, PlanVersion, RecordedEntry, RiskReport, SentAlert, StateTime,
-    TaskCard, TaskDetail, TaskPage, TaskUpdate,
+    AftercareView, Health, HistoryPage, IterationSummary, MetricTargets, MetricsReport,
+    OpenQuestion, PlanApproval, PlanDecision, PlanVersion, RecordedEntry, RiskReport, SentAlert,
+    StateTime, TaskCard, TaskDetail, TaskPage, TaskUpdate,
 };
 
 /// Page of a list that a client requests.
@@ -42,7 +43,7 @@ impl App {
     ) -> Result<TaskPage, Error> {
         let after = window.after.as_deref().map(TaskId::decode).transpose()?;
         let page = self.store.tasks(filter, after, window.limit).await?;
-        Ok(task_page(page.tasks, page.next.map(|next| next.encode())))
+        self.with_badges(task_page(page.tasks, page.next.map(|next| next.encode()))).await
     }
 
     /// Finds tasks whose ID starts or ends with the given digits.
@@ -100,7 +101,7 @@ impl App {
     ) -> Result<TaskPage, Error> {
         let after = window.after.as_deref().map(ListPosition::decode).transpose()?;
         let page = self.store.inbox(project, after, window.limit).await?;
-        Ok(task_page(page.tasks, page.next.map(|next| next.encode())))
+        self.with_badges(task_page(page.tasks, page.next.map(|next| next.encode()))).await
     }
 
     /// Lists tasks that exceed their soft timeout, most overdue first.
@@ -111,7 +112,7 @@ impl App {
     ) -> Result<TaskPage, Error> {
         let after = window.after.as_deref().map(ListPosition::decode).transpose()?;
         let page = self.store.over_timeout(project, clock::now(), after, window.limit).await?;
-        Ok(task_page(page.tasks, page.next.map(|next| next.encode())))
+        self.with_badges(task_page(page.tasks, page.next.map(|next| next.encode()))).await
     }
 
     /// Lists open tasks with at least three failures, most failures first.
@@ -120,7 +121,7 @@ impl App {
         project: Option<ProjectId>,
         limit: u32,
     ) -> Result<TaskPage, Error> {
-        Ok(task_page(self.store.failing_often(project, limit).await?, None))
+        self.with_badges(task_page(self.store.failing_often(project, limit).await?, None)).await
     }
 
     /// Returns the clock of regular updates about a task, or `None` if its rules turn them off.
@@ -146,7 +147,15 @@ impl App {
 
     /// Returns the list entry of a task.
     pub(crate) async fn task_card(&self, id: TaskId) -> Result<TaskCard, Error> {
-        readable_card(self.store.task(id).await?.card)
+        let mut card = readable_card(self.store.task(id).await?.card)?;
+        self.add_pull_request_badges(std::slice::from_mut(&mut card)).await?;
+        Ok(card)
+    }
+
+    /// Adds the pull requests to a page of tasks.
+    async fn with_badges(&self, mut page: TaskPage) -> Result<TaskPage, Error> {
+        self.add_pull_request_badges(&mut page.tasks).await?;
+        Ok(page)
     }
 
     /// Returns the state machine of a task.
@@ -168,7 +177,8 @@ impl App {
         };
         let task_loop = task_loop.as_ref();
         let task = stored.task;
-        let card = readable_card(stored.card)?;
+        let mut card = readable_card(stored.card)?;
+        self.add_pull_request_badges(std::slice::from_mut(&mut card)).await?;
         // An open run of a closed task belongs to a lost worker.
         let run = if card.state.is_terminal() { None } else { self.current_run(id).await? };
         Ok(TaskDetail {
@@ -204,6 +214,16 @@ impl App {
             ratings: task_loop
                 .map(|it| it.ratings.iter().map(|(by, stars)| (by.to_string(), *stars)).collect())
                 .unwrap_or_default(),
+            pull_request: self
+                .task_pull_request(id, task_loop.and_then(|it| it.pull_request.as_deref()))
+                .await?,
+            aftercare: self
+                .store
+                .aftercare_findings(id)
+                .await?
+                .into_iter()
+                .map(AftercareView::from)
+                .collect(),
             base: task_loop.and_then(|it| it.pin).map(|pin| pin.base.to_string()),
             commit: task_loop.and_then(|it| it.commit).map(|commit| commit.to_string()),
             read_error: damage,
@@ -278,6 +298,7 @@ impl App {
         Ok(MetricsReport {
             since,
             values,
+            aftercare: calibrate(&self.store.merged_changes(project, since).await?),
             targets: MetricTargets::default(),
             by_state: by_state.into_iter().map(|(state, n)| (state.to_string(), n)).collect(),
             waiting: self.store.count_waiting(project).await?,

@@ -158,7 +158,11 @@ impl App {
             };
             let title = &stored.task.title;
             match self.start_workflow(title, input, &record.next, reuse).await? {
-                StartedWorkflow::New(run_id) => self.store.save_workflow_run(task, &run_id).await?,
+                StartedWorkflow::New(run_id) => {
+                    self.store.save_workflow_run(task, &run_id).await?;
+                    // Facts that the old workflow took to its end are sent again.
+                    self.store.set_delivered(task, "").await?;
+                }
                 // Another server recovers the task.
                 StartedWorkflow::Existing => return Ok(Some(record)),
             }

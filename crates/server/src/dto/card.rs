@@ -10,7 +10,9 @@ use tamma_core::task_loop::{AnswerKind, NextStep, Phase, State};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
+use super::merge_queue::MergeQueueView;
 use super::pipeline::PipelineView;
+use super::pull_request_badge::PullRequestBadge;
 
 /// Number of digits in a short ID.
 const SHORT_ID_LENGTH: usize = 8;
@@ -80,6 +82,9 @@ pub struct TaskCard {
     pub next_text: Option<String>,
     /// Time after which the task is overdue in its state.
     pub due_at: Option<DateTime<Utc>>,
+    /// Pull request; omitted if there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pull_request_badge: Option<PullRequestBadge>,
     /// Number of history entries.
     pub entries: u64,
     /// Time of the last update.
@@ -132,6 +137,9 @@ pub struct InboxPage {
     /// Pipelines at a gate or stopped by a phase, longest wait first. Only on the first page.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pipelines: Vec<PipelineView>,
+    /// Merge queues that stopped by themselves or whose branch fails. Only on the first page.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub merge_queues: Vec<MergeQueueView>,
 }
 
 impl From<budget::Spend> for Spend {
@@ -166,6 +174,7 @@ impl From<tamma_store::TaskCard> for TaskCard {
             next_text: card.next.as_ref().map(ToString::to_string),
             next: card.next,
             due_at: card.due_at,
+            pull_request_badge: None,
             entries: card.entries,
             updated_at: card.updated_at,
         }

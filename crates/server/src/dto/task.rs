@@ -17,7 +17,7 @@ use tamma_store::PlanVerdict;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use super::{CurrentRun, KnowledgeMatch, TaskCard};
+use super::{AftercareView, CurrentRun, KnowledgeMatch, PullRequestView, TaskCard};
 
 /// Task with all its details.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -69,6 +69,12 @@ pub struct TaskDetail {
     /// Ratings of a closed task, 1 to 5, by person.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub ratings: BTreeMap<String, u8>,
+    /// Pull request of the task.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pull_request: Option<PullRequestView>,
+    /// What happened to the change after its merge, oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub aftercare: Vec<AftercareView>,
     /// Base commit.
     pub base: Option<String>,
     /// Commit that is under review or was delivered.

@@ -131,6 +131,23 @@ pub(super) struct BoardCard {
     pub(super) budget: BudgetView,
     pub(super) run_count: u16,
     pub(super) is_overdue: bool,
+    pub(super) pull_request: Option<PullRequestTag>,
+}
+
+/// Pull request on a card.
+pub(super) struct PullRequestTag {
+    pub(super) number: u64,
+    checks: dto::ChecksSummary,
+}
+
+impl PullRequestTag {
+    pub(super) fn tone(&self) -> &'static str {
+        labels::checks_tone(self.checks)
+    }
+
+    pub(super) fn label(&self) -> &'static str {
+        labels::checks_label(self.checks)
+    }
 }
 
 /// Spend and its limit.
@@ -175,6 +192,10 @@ impl BoardCard {
             },
             run_count: card.iterations,
             is_overdue: card.due_at.is_some_and(|due| due < clock::now()),
+            pull_request: card
+                .pull_request_badge
+                .as_ref()
+                .map(|it| PullRequestTag { number: it.number, checks: it.checks }),
         }
     }
 }
@@ -303,14 +324,17 @@ impl Lanes {
         let counts = BoardCounts { by_state: board.counts, waiting: layout.waiting, agent_limit };
         let mut by_phase: BTreeMap<Phase, Vec<BoardCard>> = BTreeMap::new();
         let mut damaged = Vec::new();
+        let mut cards = Vec::new();
         for listed in tasks {
             match dto::card_or_unreadable(listed) {
-                Ok(card) => {
-                    let waiting_on = permissions.waiting_on(&card).await;
-                    by_phase.entry(card.phase).or_default().push(BoardCard::new(&card, waiting_on));
-                }
+                Ok(card) => cards.push(card),
                 Err(it) => damaged.push(DamagedCard { title: it.title, reason: it.error }),
             }
+        }
+        app.add_pull_request_badges(&mut cards).await?;
+        for card in &cards {
+            let waiting_on = permissions.waiting_on(card).await;
+            by_phase.entry(card.phase).or_default().push(BoardCard::new(card, waiting_on));
         }
         let mut lane = |phases: &[Phase]| -> Vec<Column> {
             let here =

@@ -4,6 +4,7 @@ use askama::Template;
 use tamma_core::format::{format_duration, format_usd, pluralize};
 use tamma_core::ids::{ProjectId, TaskId};
 use tamma_core::level::RiskLevel;
+use tamma_core::merge_queue::QueueAddress;
 use tamma_core::task_loop::{AlertSeverity, AnswerKind};
 use uuid::Uuid;
 
@@ -17,6 +18,9 @@ use crate::dto;
 
 /// Maximum number of items.
 const MAX_ITEMS: u32 = 200;
+
+/// Page on which a merge queue is resumed.
+const QUEUES_HREF: &str = "/merge-queues";
 
 /// Maximum number of overdue tasks, and of failing ones.
 const MAX_TROUBLED: u32 = 20;
@@ -68,7 +72,7 @@ struct TroubledTask {
 
 struct InboxItem {
     id: Uuid,
-    /// `None` for stories, which have an ID of their own.
+    /// `None` for stories and merge queues.
     short_id: Option<String>,
     href: String,
     title: String,
@@ -121,6 +125,21 @@ impl InboxList {
                     href: story_href(&view),
                     title: view.story_id.clone(),
                     cause: story_cause(&view),
+                    people,
+                }),
+                None => {}
+            }
+        }
+        for view in app.waiting_merge_queues(None).await? {
+            match permissions.queue_waiting_on(&view).await {
+                Some(WaitingOn::Viewer) => {
+                    let project = project_name(app, view.project).await?;
+                    items.push((view.updated_at, queue_item(&view, project)));
+                }
+                Some(WaitingOn::Others(people)) => others.push(OtherItem {
+                    href: QUEUES_HREF.to_owned(),
+                    title: queue_title(&view),
+                    cause: queue_cause(&view).to_owned(),
                     people,
                 }),
                 None => {}
@@ -224,6 +243,40 @@ fn story_item(view: &dto::PipelineView) -> InboxItem {
         cost: report.total_usd.map_or_else(String::new, format_usd),
         plan: Some(format!("{} · {} pipeline", view.feature_dir, view.pipeline)),
         agent_question: report.reason.clone().filter(|_| view.over),
+        quick_approval: None,
+    }
+}
+
+fn queue_title(view: &dto::MergeQueueView) -> String {
+    format!("Merge queue of {} in {}", view.branch, view.repository)
+}
+
+/// Returns the reason why a merge queue needs a person.
+fn queue_cause(view: &dto::MergeQueueView) -> &'static str {
+    match (view.incident, &view.paused) {
+        (true, _) => "The branch does not have what was tested",
+        (false, Some(_)) => "The merge queue stopped",
+        (false, None) => "The branch fails its gates",
+    }
+}
+
+fn queue_item(view: &dto::MergeQueueView, project: String) -> InboxItem {
+    let (forge, branch) = (view.forge.clone(), view.branch.clone());
+    let queue = QueueAddress::new(ProjectId(view.project), forge, &view.repository, branch);
+    InboxItem {
+        id: queue.as_task().0,
+        short_id: None,
+        href: QUEUES_HREF.to_owned(),
+        title: queue_title(view),
+        cause: queue_cause(view).to_owned(),
+        tone: "bad",
+        asked_at: DisplayTime::ago(view.updated_at),
+        seen_by: None,
+        project,
+        risk: None,
+        cost: String::new(),
+        plan: None,
+        agent_question: view.question.clone(),
         quick_approval: None,
     }
 }

@@ -6,7 +6,7 @@ use tamma_core::risk::RiskFactor;
 use tamma_core::task_loop::{JobKind, NextStep, Phase, State};
 
 use super::layout::DisplayTime;
-use crate::dto::{Spend, TaskCard};
+use crate::dto::{ChecksSummary, Spend, TaskCard};
 
 /// Formats a time of day in UTC, with the date if it is not today. Pages show it in the time zone of
 /// the browser if JavaScript is on.
@@ -36,6 +36,7 @@ pub(super) fn state_label(state: State) -> &'static str {
         State::CtoIntervention => "in council",
         State::Approved => "passed review",
         State::Committing => "delivering",
+        State::AwaitingMerge => "awaiting merge",
         State::Learning => "capturing lessons",
         State::HumanEscalation => "needs a decision",
         State::Completed => "completed",
@@ -70,6 +71,9 @@ impl NextStepView {
             Some(NextStep::Quota { provider, until }) => {
                 timed(format!("Waiting for {provider}'s quota to reset at"), until)
             }
+            Some(NextStep::PullRequest { number, stage }) => {
+                Self::Text(format!("Pull request #{number}: {}", stage.description()))
+            }
             Some(NextStep::RetryJob { at, .. }) => timed("Retrying at".to_owned(), at),
             Some(NextStep::JobRunning { job, expected_by: Some(at) }) => {
                 timed(format!("{}, due by", job_label(*job)), at)
@@ -103,8 +107,29 @@ fn job_label(job: JobKind) -> &'static str {
         JobKind::Convene => "Council in session",
         JobKind::AwaitDelivery => "Waiting to deliver",
         JobKind::Deliver => "Delivering the change",
+        JobKind::PullRequest => "Updating the pull request",
         JobKind::Learn => "Capturing lessons",
         JobKind::SaveWork => "Saving the work",
+    }
+}
+
+/// Returns the label of a summary of checks.
+pub(super) fn checks_label(checks: ChecksSummary) -> &'static str {
+    match checks {
+        ChecksSummary::None => "no checks",
+        ChecksSummary::Pending => "checks running",
+        ChecksSummary::Passed => "checks passed",
+        ChecksSummary::Failed => "checks failed",
+    }
+}
+
+/// Returns the tone of a summary of checks.
+pub(super) fn checks_tone(checks: ChecksSummary) -> &'static str {
+    match checks {
+        ChecksSummary::None => "idle",
+        ChecksSummary::Pending => "work",
+        ChecksSummary::Passed => "good",
+        ChecksSummary::Failed => "bad",
     }
 }
 

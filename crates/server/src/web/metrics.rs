@@ -6,6 +6,7 @@ use askama::Template;
 use axum::extract::Query;
 use chrono::{Days, TimeDelta};
 use serde::Deserialize;
+use tamma_core::aftercare::{Calibration, FactorCalibration, LevelCalibration, calibrate};
 use tamma_core::cost::Usd;
 use tamma_core::format::{capitalize, format_usd, humanize, pluralize};
 use tamma_core::metrics::Metrics;
@@ -103,6 +104,7 @@ async fn load_metrics(
         let until = if part + 1 == TREND_POINTS { None } else { Some(from + step) };
         parts.push((from, store.metrics(project_id, from, until).await?));
     }
+    let aftercare = calibrate(&store.merged_changes(project_id, since).await?);
     let unknown: u64 = spent.iter().map(|day| day.unpriced_jobs).sum();
     let total = spent.iter().fold(Usd::ZERO, |sum, day| sum + day.usd);
     let bars = (0..=days).filter_map(|back| {
@@ -141,7 +143,7 @@ async fn load_metrics(
             .collect(),
         spend_charts: vec![spending],
         target_charts: target_charts(&overall, &parts),
-        groups: vec![
+        groups: [
             TableGroup {
                 name: "Cost breakdown",
                 tables: vec![
@@ -164,7 +166,10 @@ async fn load_metrics(
                     BarTable { name: "Councils", unit: "Councils", rows: council_rows(&overall) },
                 ],
             },
-        ],
+        ]
+        .into_iter()
+        .chain(aftercare_group(&aftercare))
+        .collect(),
     })
 }
 
@@ -186,6 +191,75 @@ fn council_rows(metrics: &Metrics) -> Vec<BarRow> {
         value: count.to_string(),
     })
     .collect()
+}
+
+/// Returns what happened to merged changes, compared with their predicted risk. `None` if no change
+/// was merged.
+fn aftercare_group(calibration: &Calibration) -> Option<TableGroup> {
+    (calibration.merged > 0).then(|| TableGroup {
+        name: "After the merge",
+        tables: vec![
+            BarTable { name: "Merged changes", unit: "Changes", rows: aftercare_rows(calibration) },
+            BarTable {
+                name: "Findings by predicted risk",
+                unit: "Changes with findings",
+                rows: level_rows(calibration),
+            },
+            BarTable {
+                name: "Findings by risk factor",
+                unit: "Changes with findings",
+                rows: factor_rows(calibration),
+            },
+        ],
+    })
+}
+
+/// Counts what happened to merged changes.
+fn aftercare_rows(calibration: &Calibration) -> Vec<BarRow> {
+    [
+        ("Merged", calibration.merged),
+        ("Reverted", calibration.reverted),
+        ("Fixed later", calibration.fixed),
+        ("Broke the base branch", calibration.broke_base),
+    ]
+    .into_iter()
+    .map(|(name, count)| BarRow {
+        name: name.to_owned(),
+        href: None,
+        percent: u8::try_from(count * 100 / calibration.merged.max(1)).unwrap_or(100),
+        value: count.to_string(),
+    })
+    .collect()
+}
+
+/// Returns the rate of findings by predicted level.
+fn level_rows(calibration: &Calibration) -> Vec<BarRow> {
+    let row = |it: &LevelCalibration| BarRow {
+        name: capitalize(&it.level.to_string()),
+        href: None,
+        percent: rate_percent(it.rate),
+        value: format!("{} of {}", it.with_findings, it.merged),
+    };
+    calibration.by_level.iter().map(row).collect()
+}
+
+/// Returns the rate of findings by factor, compared with the changes that do not have it.
+fn factor_rows(calibration: &Calibration) -> Vec<BarRow> {
+    let row = |it: &FactorCalibration| {
+        let others = it.rate_without.map(|rate| format!(" (without: {rate}%)"));
+        let others = others.unwrap_or_default();
+        BarRow {
+            name: capitalize(&humanize(&it.factor)),
+            href: None,
+            percent: rate_percent(it.rate),
+            value: format!("{} of {}{others}", it.with_findings, it.merged),
+        }
+    };
+    calibration.by_factor.iter().map(row).collect()
+}
+
+fn rate_percent(rate: Option<u64>) -> u8 {
+    u8::try_from(rate.unwrap_or_default()).unwrap_or(100)
 }
 
 fn spend_rows(spent: &[SpendItem], total: Usd) -> Vec<BarRow> {

@@ -86,6 +86,15 @@ impl PagePermissions {
         Some(self.responsible(view.project_id, needed).await)
     }
 
+    /// Returns the people that a merge queue waits on; `None` if it waits on nobody.
+    pub(super) async fn queue_waiting_on(
+        &mut self,
+        view: &dto::MergeQueueView,
+    ) -> Option<WaitingOn> {
+        view.question.as_ref()?;
+        Some(self.responsible(view.project, Permission::Decide).await)
+    }
+
     async fn responsible(&mut self, project: Uuid, permission: Permission) -> WaitingOn {
         if self.allows(project, permission) {
             return WaitingOn::Viewer;

@@ -187,6 +187,9 @@ impl Matrix {
             }),
             "POST /api/v1/pipelines/{id}/actions" => json!({ "action": "cancel" }),
             "POST /api/v1/pipelines/{id}/actions continue" => json!({ "action": "continue" }),
+            "POST /api/v1/merge-queues/pause" | "POST /api/v1/merge-queues/resume" => {
+                json!({ "forge": "github", "repository": "acme/shop", "branch": "main" })
+            }
             "POST /api/v1/projects" => json!({ "name": "third", "repository": "/third" }),
             "* /mcp" => json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list" }),
             _ => return ("", None),
@@ -210,6 +213,9 @@ impl Matrix {
             "POST /projects" => "name=fourth&repository=%2Ffourth".to_owned(),
             "POST /pipelines/{id}/actions" | "POST /tasks/{id}/actions" => {
                 "action=cancel&reason=no".to_owned()
+            }
+            "POST /merge-queues" => {
+                "action=pause&forge=github&repository=acme%2Fshop&branch=main".to_owned()
             }
             "POST /tasks" => "title=Greet&project=greeter&type=feature&priority=medium".to_owned(),
             "POST /tasks/{id}/plan" => format!("plan={}&reason=no&how=revise", self.plan),

@@ -7,6 +7,9 @@ mod alerts;
 mod authentication;
 mod browser;
 mod chat;
+mod fake_forge;
+mod forge_polling;
+mod forges;
 mod knowledge;
 mod lists;
 mod live;
@@ -14,6 +17,7 @@ mod oversight;
 mod pages;
 mod people;
 mod pipelines;
+mod pull_request_pages;
 #[path = "../../../store/tests/store/recorded_task.rs"]
 mod recorded_task;
 mod recovery;

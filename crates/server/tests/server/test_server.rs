@@ -45,6 +45,8 @@ pub(crate) fn config(address: &str, token: Option<&str>) -> ServerConfig {
         public_url: None,
         terminal: None,
         inspect_repository: None,
+        read_remote_config: None,
+        forges: "/nowhere".into(),
     }
 }
 

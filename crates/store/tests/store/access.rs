@@ -167,7 +167,8 @@ fn every_list_of_project_data_carries_the_limit() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(".sqlx");
     let tables = ["FROM tasks", "FROM entries", "FROM pipelines WHERE", "FROM usage", "FROM runs"];
     let tables = tables.into_iter().chain(["FROM knowledge\n", "FROM deliveries JOIN"]);
-    let tables: Vec<_> = tables.collect();
+    let tables = tables.chain(["FROM pull_requests", "FROM issue_tasks", "FROM merge_queue"]);
+    let tables: Vec<_> = tables.chain(["FROM aftercare_findings"]).collect();
     // One row, or rows of one task, pipeline or project by its ID; or a statement of a worker.
     let keyed = [
         "id = $1",
@@ -181,6 +182,8 @@ fn every_list_of_project_data_carries_the_limit() {
         "UPDATE ",
         "DELETE FROM",
         "updated_at >= $1",
+        // The poller, a service of the server itself.
+        "forge = $1",
         // The reconciler, a service of the server itself.
         "LEFT JOIN task_workflows",
     ];

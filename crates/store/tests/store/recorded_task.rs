@@ -193,7 +193,8 @@ impl RecordedTask {
             State::Committing => self.done(Outcome::Delivered(commit(10))),
             State::Learning => self.done(Outcome::Learned(1)),
             State::HumanEscalation => self.done(Outcome::WorkSaved),
-            State::Completed | State::Cancelled | State::Failed => false,
+            // Tasks of this test deliver branches.
+            State::AwaitingMerge | State::Completed | State::Cancelled | State::Failed => false,
         }
     }
 

@@ -57,6 +57,7 @@ async fn old_rows_of_closed_tasks_are_removed_and_those_of_open_tasks_stay() {
         job_results: before,
         model_calls: before,
         deliveries: before,
+        forge_records: before,
         texts: before,
     };
     let removed = store.apply_retention(&cutoffs).await.expect("removed");

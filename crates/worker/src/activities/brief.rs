@@ -1,7 +1,7 @@
 //! `brief` activity: writes the failure brief for the next run.
 
 use serde_json::{Value, json};
-use tamma_core::escalation::EscalationDecision;
+use tamma_core::escalation::{EscalationDecision, EscalationReason};
 use tamma_core::ids::Reference;
 use tamma_core::run_result::RunResult;
 use tamma_core::task_loop::Outcome;
@@ -20,8 +20,8 @@ use crate::services::Services;
 /// Maximum length of the failure report in a brief, in bytes. The start and the end are kept.
 const MAX_REPORT_BYTES: usize = 12_000;
 
-/// Maximum length of people's comments in a brief, in bytes.
-const MAX_COMMENT_BYTES: usize = 8_000;
+/// Maximum length of people's comments, or of the feedback of a pull request, in a brief, in bytes.
+const MAX_COMMENT_BYTES: usize = 20_000;
 
 pub(super) async fn brief(
     services: &Services,
@@ -51,6 +51,7 @@ pub(super) async fn failure_brief(
     }
     let mut values = brief_values(ctx.task_loop.decision.as_ref(), None, &attempts);
     values["planner"] = planner.into();
+    values["feedback"] = false.into();
     Ok(Some(write_brief(services, ctx, values).await?))
 }
 
@@ -108,6 +109,7 @@ fn brief_values(
         "note": note.map(|note| truncate_middle(note.trim(), MAX_COMMENT_BYTES)),
         "first": attempts.len() < 2,
         "planner": false,
+        "feedback": decision.is_some_and(|it| it.reason == EscalationReason::Feedback),
         "again": again,
         "new": new,
         "gone": gone,
@@ -128,7 +130,7 @@ fn last_words(attempt: &JudgedAttempt) -> Option<String> {
 mod tests {
     use super::*;
     use crate::prompts::PromptSet;
-    use tamma_core::escalation::{EscalationAction, EscalationReason};
+    use tamma_core::escalation::EscalationAction;
     use tamma_core::run_result::RunStatus;
     use tamma_core::tier::Tier;
 
@@ -189,6 +191,23 @@ mod tests {
     }
 
     #[test]
+    fn feedback_of_a_pull_request_is_no_failed_attempt() {
+        let action = EscalationAction::Iterate(Tier::Simple);
+        let decision = EscalationDecision { action, reason: EscalationReason::Feedback };
+        let passed = JudgedAttempt {
+            failures: std::collections::BTreeSet::new(),
+            report: None,
+            ..attempt(2, "none", "none")
+        };
+        let text = brief(Some(&decision), Some("## Comments to answer"), &[passed]);
+        assert!(text.contains("the pull request needs another round"), "{text}");
+        assert!(text.contains("## Comments to answer"), "{text}");
+        for part in ["failed:", "Before editing", "## Comments from people or hooks"] {
+            assert!(!text.contains(part), "{part}\n{text}");
+        }
+    }
+
+    #[test]
     fn a_first_failure_has_nothing_new_or_fixed() {
         let text = brief(None, None, &[attempt(1, "tests: a", "## `tests` failed")]);
         assert!(text.contains("\nFailing:\n\n- tests: a\n"), "{text}");
@@ -213,6 +232,7 @@ mod tests {
             summary: "All tests pass.".to_owned(),
             deviations: Vec::new(),
             unverified: vec!["The slow tests.".to_owned()],
+            answers: Vec::new(),
         };
         let attempts =
             [JudgedAttempt { claims: Some(claims), ..attempt(1, "tests: a", "## `tests` failed") }];
@@ -225,6 +245,6 @@ mod tests {
     fn a_brief_is_bounded() {
         let attempts = [attempt(1, "tests", &"x".repeat(1_000_000))];
         let text = brief(None, Some(&"y".repeat(1_000_000)), &attempts);
-        assert!(text.len() < 25_000, "{}", text.len());
+        assert!(text.len() < 37_000, "{}", text.len());
     }
 }

@@ -9,6 +9,8 @@ use std::sync::Arc;
 use serde_json::json;
 use tamma_core::escalation::{EscalationAction, EscalationDecision};
 use tamma_core::failure::{FailureKind, JobFailure};
+use tamma_core::plan::Plan;
+use tamma_core::rules::DeliveryMode;
 use tamma_core::run_result::{RunResult, RunStatus};
 use tamma_core::task_loop::{Outcome, RunSpec};
 use tamma_engine::agent::{RunEnd, RunMode};
@@ -26,6 +28,7 @@ use crate::error::Error;
 use crate::job_context::JobContext;
 use crate::project_context::ProjectContext;
 use crate::prompts::{Prompt, budget_text, criteria_data, plan_data, task_facts};
+use crate::pull_request_text::commit_message;
 use crate::repositories::author;
 use crate::retry::retry_until_stopped;
 use crate::runs::{AgentRun, Assignment, agent_for};
@@ -120,7 +123,7 @@ pub(super) async fn implement(
         return Ok(JobResult::finished(outcome).with_usage(run.report.usage).with_claims(claims));
     }
     if matches!(run.report.end, RunEnd::Finished { .. }) {
-        let message = format!("{}\n\n{}", ctx.task.title, plan.summary);
+        let message = change_message(ctx, &plan);
         let outcome = match worktree.commit_all(job_number, &message, &author()).await {
             Ok(commit) => Outcome::RunFinished(commit),
             // Another attempt would end the same way, so a person decides.
@@ -138,6 +141,15 @@ pub(super) async fn implement(
     }
     save_checkpoint(&worktree).await?;
     services.agents.handle_unfinished(ctx, run).await
+}
+
+/// Returns the message of the run's commit.
+fn change_message(ctx: &JobContext, plan: &Plan) -> String {
+    match ctx.task_loop.delivery_mode(&ctx.rules) {
+        DeliveryMode::Branch => format!("{}\n\n{}", ctx.task.title, plan.summary),
+        // It becomes part of a pull request, and a forge acts on its words when it lands.
+        DeliveryMode::Merge | DeliveryMode::PullRequest => commit_message(&ctx.task, plan),
+    }
 }
 
 /// Returns the outcome of a run whose agent stopped before the plan was carried out: a question to a

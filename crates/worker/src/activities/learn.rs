@@ -4,6 +4,8 @@
 //! Lessons are only proposals; a person decides. The run has a short limit of its own and waits for
 //! no quota. If it produces nothing, lessons are derived from the recorded failures.
 
+mod closing_reason;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,6 +27,7 @@ use tamma_engine::submission::{EvidenceCheck, Submission, SubmissionFacts};
 use tamma_flow::activities::JobResult;
 use tokio_util::sync::CancellationToken;
 
+use self::closing_reason::closing_lesson;
 use super::attempts::truncate_middle;
 use super::plan::current_plan;
 use crate::error::Error;
@@ -60,10 +63,12 @@ pub(super) async fn learn(
 ) -> Result<JobResult, Error> {
     let record = learning_record(services, ctx, ending).await?;
     let retries = record.attempts.saturating_sub(1);
-    if lesson_triggers(ending == State::Completed, retries, &ctx.rules).is_empty() {
+    let closing = closing_lesson(services, ctx, &record).await;
+    let triggers = lesson_triggers(ending == State::Completed, retries, &ctx.rules);
+    if triggers.is_empty() && closing.is_none() {
         return Ok(learned_result(0, None));
     }
-    let (mut lessons, usage) = if model {
+    let (mut lessons, usage) = if model && !triggers.is_empty() {
         match propose_lessons(services, ctx, &record).await {
             Ok((lessons, usage)) => (lessons, usage),
             Err(Error::Stopped) if ctx.stop.is_cancelled() => {
@@ -79,9 +84,10 @@ pub(super) async fn learn(
         (Vec::new(), None)
     };
     ctx.fault_point("agent ended")?;
-    if lessons.is_empty() {
+    if lessons.is_empty() && !triggers.is_empty() {
         lessons.extend(fallback_lesson(&record));
     }
+    lessons.extend(closing);
     let key = (record.project, record.task);
     let mut proposals: Vec<(KnowledgeId, Lesson)> =
         lessons.into_iter().map(|lesson| (lesson.id(record.task), lesson)).collect();

@@ -77,8 +77,11 @@ async fn run_with_heartbeats(
             }
         })
     });
-    let callbacks =
-        WorkflowCallbacks { announce_start: announce, open_question: question_update(&ctx) };
+    let callbacks = WorkflowCallbacks {
+        announce_start: announce,
+        open_question: question_update(&ctx),
+        temporal: Some(ctx.client()),
+    };
     let earlier = request.earlier_attempts;
     with_heartbeats(ctx, |attempt, stop| async move {
         let attempt = attempt.saturating_add(earlier);

@@ -16,6 +16,10 @@ pub(super) async fn save_work(services: &Services, ctx: &JobContext) -> Result<J
     let message = format!("{}\n\nUnfinished: waiting for a person's decision.", ctx.task.title);
     let commit = worktree.commit_all(ctx.request.job_number, &message, &author()).await?;
     ctx.fault_point("committed")?;
+    if ctx.task_loop.pull_request.is_some() {
+        // Nobody has judged this commit, so it is not for the pull request. Hidden refs have it.
+        return Ok(JobResult::finished(Outcome::WorkSaved));
+    }
     let mirror = services.repositories.mirror(&project).await?;
     match delivery::push_task_branch(&mirror, ctx.task.id, commit).await {
         // The work is committed in the mirror. A branch that the project rejects must not delay

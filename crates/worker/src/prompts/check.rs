@@ -118,6 +118,7 @@ pub(super) fn sample(prompt: Prompt, filled: bool) -> Value {
         Prompt::Brief => json!({
             "number": 2, "most": 10, "tier": text("simple"), "outcome": "gates failed",
             "decision": text("retry"), "committed": filled, "first": !filled, "planner": false,
+            "feedback": false,
             "last": if filled { json!({ "summary": "I added it." }) } else { Value::Null },
             "note": text("Mind the tests."), "again": list(json!(["tests: a"])),
             "new": list(json!(["tests: b"])), "gone": list(json!(["tests: c"])),

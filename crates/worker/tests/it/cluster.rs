@@ -7,7 +7,9 @@ use std::path::PathBuf;
 use std::pin::Pin;
 use std::time::Duration;
 
+use tamma_connect::forge::{Forge, ForgeCredential, ForgeSettings, Forges};
 use tamma_core::actor::Actor;
+use tamma_core::forge::ForgeKind;
 use tamma_core::history::{EntryName, HistoryEntry};
 use tamma_core::ids::TaskId;
 use tamma_core::operator::OperatorConfig;
@@ -20,8 +22,9 @@ use tamma_flow::{
     ActionRequest, ActionResponse, TASK_QUEUE, TaskWorkflow, WorkflowInput, WorkflowOrigin,
     WorkflowTuning, search_attributes, workflow_id,
 };
-use tamma_store::Store;
+use tamma_store::{RegisteredProject, Store};
 use tamma_testkit::agent::{Script, program};
+use tamma_testkit::forge::FakeGithub;
 use tamma_testkit::operator::test_operator;
 use tamma_testkit::project::{ProjectConfig, ScriptedProject};
 use tamma_testkit::repository::Repository;
@@ -86,6 +89,27 @@ impl Cluster {
             test_environment: BTreeMap::new(),
             fault_injection: FaultInjection::none(),
         }
+    }
+
+    /// Moves the project's repository to a forge, with its configuration, and gives the worker the
+    /// forge. Returns the client of the forge.
+    pub(crate) async fn move_to_forge(&self, github: &FakeGithub, repository: &str) -> Forge {
+        let ScriptedProject { id, name, repository: local, .. } = &self.project;
+        local.commit("configuration").unwrap();
+        github.create_repository(repository, local.path()).unwrap();
+        let settings = ForgeSettings {
+            name: "github".to_owned(),
+            kind: ForgeKind::Github,
+            url: github.url(),
+            api: Some(github.api()),
+            credential: ForgeCredential::Token(github.token().to_owned()),
+            webhook_secret: None,
+        };
+        Forges::open(&self.config().forges).save(&settings).unwrap();
+        let repository = format!("{}/{repository}.git", github.url());
+        let moved = RegisteredProject { id: *id, name: name.clone(), repository };
+        self.store.register_project(&moved).await.unwrap();
+        Forge::open(&settings).unwrap()
     }
 
     /// Replaces the agent's script.

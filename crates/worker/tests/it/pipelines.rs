@@ -130,14 +130,9 @@ pub(crate) async fn start_pipeline(
         base: story.base,
         carried: None,
     };
-    let handle = client.get_workflow_handle::<PipelineWorkflow>(pipeline_workflow_id(id));
-    if story.run.is_some() {
-        // The last step of a run is stored a moment before its workflow ends.
-        drop(handle.get_result(WorkflowGetResultOptions::default()).await);
-    }
     let options = WorkflowStartOptions::new(TASK_QUEUE, pipeline_workflow_id(id)).build();
     client.start_workflow(PipelineWorkflow::run, input, options).await.unwrap();
-    handle
+    client.get_workflow_handle::<PipelineWorkflow>(pipeline_workflow_id(id))
 }
 
 pub(crate) async fn act(

@@ -81,7 +81,7 @@ impl StubActivities {
                 (Outcome::Reviewed { summary, fingerprint }, Some(usage))
             }
             Job::Deliver { commit } => (Outcome::Delivered(commit), None),
-            Job::Brief { .. } | Job::Convene { .. } | Job::SaveWork => {
+            Job::Brief { .. } | Job::Convene { .. } | Job::PullRequest(_) | Job::SaveWork => {
                 anyhow::bail!("unexpected job in a measurement")
             }
         };

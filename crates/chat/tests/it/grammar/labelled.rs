@@ -164,6 +164,8 @@ impl World {
             // The worlds have no stories.
             Intent::StoryStatus { .. }
             | Intent::Stories
+            | Intent::PullRequests
+            | Intent::MergeQueue
             | Intent::Change(RequestedChange::RunPipeline(_) | RequestedChange::Story { .. })
             | Intent::Inbox
             | Intent::Help

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use comfy_table::{Attribute, Cell, Color, ContentArrangement, Table, presets};
-use tamma_server::dto::{TaskCard, TaskPage};
+use tamma_server::dto::{ChecksSummary, TaskCard, TaskPage};
 
 use crate::client::{self, Client, ClientArgs, Error};
 use crate::output::{self, sanitize};
@@ -194,7 +194,17 @@ fn format_tasks(page: &TaskPage, empty: &str, now: chrono::DateTime<chrono::Utc>
 
 fn task_row(card: &TaskCard, now: chrono::DateTime<chrono::Utc>) -> Vec<Cell> {
     let paused = if card.paused { " ‖" } else { "" };
-    let state = format!("{}{paused}", style::humanize(&card.state));
+    let pull_request = card.pull_request_badge.as_ref().map(|it| {
+        let mark = match it.checks {
+            ChecksSummary::Passed => " ✓",
+            ChecksSummary::Failed => " ✗",
+            ChecksSummary::Pending => " •",
+            ChecksSummary::None => "",
+        };
+        format!(" #{}{mark}", it.number)
+    });
+    let pull_request = pull_request.unwrap_or_default();
+    let state = format!("{}{pull_request}{paused}", style::humanize(&card.state));
     let risk = match card.risk {
         Some(risk) => Cell::new(risk).fg(table_colour(style::risk_colour(risk))),
         None => Cell::new("-"),

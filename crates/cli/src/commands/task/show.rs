@@ -8,8 +8,8 @@ use chrono::{DateTime, Utc};
 use tamma_core::plan::criterion_id;
 use tamma_core::task_loop::AnswerKind;
 use tamma_server::dto::{
-    IterationOutcome, IterationSummary, PlanVersion, RiskReport, RunDetail, RunList, StateTime,
-    TaskDetail,
+    AftercareView, IterationOutcome, IterationSummary, PlanVersion, PullRequestView, RiskReport,
+    RunDetail, RunList, StateTime, TaskDetail,
 };
 
 use super::list::{new_table, render_table};
@@ -142,12 +142,7 @@ fn format_task(detail: &TaskDetail, runs: &[RunDetail], now: DateTime<Utc>) -> S
     if !detail.labels.is_empty() {
         rows.add("labels", sanitize(&detail.labels.join(", ")));
     }
-    let number = detail.issue_number.map(|number| format!("#{number}"));
-    let issue: Vec<_> =
-        number.into_iter().chain(detail.issue_url.as_deref().map(sanitize)).collect();
-    if !issue.is_empty() {
-        rows.add("issue", issue.join(" "));
-    }
+    rows.add_all("issue", issue_link(detail));
     let metadata = detail.metadata.iter();
     rows.add_all(
         "metadata",
@@ -172,6 +167,10 @@ fn format_task(detail: &TaskDetail, runs: &[RunDetail], now: DateTime<Utc>) -> S
     if let Some(branch) = style::delivered_branch(detail) {
         rows.add("branch", branch);
     }
+    if let Some(pull_request) = &detail.pull_request {
+        add_pull_request(&mut rows, pull_request);
+    }
+    add_aftercare(&mut rows, &detail.aftercare, now);
     rows.add("id", card.id.to_string());
     let mut text = rows.0;
     if !detail.description.trim().is_empty() {
@@ -199,6 +198,59 @@ fn format_task(detail: &TaskDetail, runs: &[RunDetail], now: DateTime<Utc>) -> S
         }
     }
     text
+}
+
+/// Returns the number and the address of the task's issue.
+fn issue_link(detail: &TaskDetail) -> Option<String> {
+    let number = detail.issue_number.map(|number| format!("#{number}"));
+    let parts: Vec<_> =
+        number.into_iter().chain(detail.issue_url.as_deref().map(sanitize)).collect();
+    (!parts.is_empty()).then(|| parts.join(" "))
+}
+
+/// Adds the pull request with its checks and reviews.
+fn add_pull_request(rows: &mut KeyValueRows, it: &PullRequestView) {
+    let stage = it.stage.as_ref().map(|stage| format!(", {}", humanize(stage)));
+    let draft = if it.draft { ", draft" } else { "" };
+    let stage = stage.unwrap_or_default();
+    let status = sanitize(&it.status);
+    rows.add("pull req.", format!("#{} {status}{draft}{stage}", it.number));
+    rows.add("", sanitize(&it.url));
+    rows.add_all(
+        "check",
+        it.checks.iter().map(|check| {
+            let mark = match check.result.as_str() {
+                "passed" => paint("✓", anstyle::AnsiColor::Green),
+                "failed" => paint("✗", anstyle::AnsiColor::Red),
+                _ => paint("•", anstyle::AnsiColor::Yellow),
+            };
+            let required = if check.required { " (required)" } else { "" };
+            format!("{mark} {}: {}{required}", sanitize(&check.name), sanitize(&check.result))
+        }),
+    );
+    rows.add_all(
+        "reviewer",
+        it.reviews.iter().map(|review| {
+            let counts = if review.counts { "" } else { " (does not count)" };
+            format!("{}: {}{counts}", sanitize(&review.by), humanize(&review.verdict))
+        }),
+    );
+    if it.threads > 0 {
+        let threads = usize::try_from(it.threads).unwrap_or(usize::MAX);
+        rows.add("threads", format!("{} open", pluralize(threads, "thread")));
+    }
+}
+
+/// Adds what happened to the change after its merge.
+fn add_aftercare(rows: &mut KeyValueRows, found: &[AftercareView], now: DateTime<Utc>) {
+    rows.add_all(
+        "aftercare",
+        found.iter().map(|it| {
+            let commit: String = sanitize(&it.commit).chars().take(12).collect();
+            let (kind, detail) = (humanize(&it.kind), sanitize(&it.detail));
+            format!("{kind} {commit}: {detail}, {}", format_ago(it.found_at, now))
+        }),
+    );
 }
 
 /// Returns `true` for an attempt that gates or the review rejected.
@@ -433,6 +485,60 @@ pub(crate) mod tests {
             tamma answer 1a2b3c4d change-task --reason TEXT
             tamma cancel 1a2b3c4d --reason TEXT
         ");
+    }
+
+    #[test]
+    fn a_pull_request_is_shown_with_its_checks_and_reviews() {
+        let pull_request: PullRequestView = serde_json::from_value(serde_json::json!({
+            "task": "01932f00-4c1e-7a10-8b00-000000a7f31c",
+            "project": "01932f00-4c1e-7a10-8b00-000000000001",
+            "forge": "gitea", "repository": "acme/shop", "number": 7,
+            "url": "https://code.example/acme/shop/pulls/7", "branch": "tamma/x",
+            "base_branch": "main", "status": "open", "stage": "waiting_for_checks",
+            "checks": [
+                { "name": "ci", "result": "failed", "required": true },
+                { "name": "lint", "result": "passed", "required": false },
+            ],
+            "reviews": [
+                { "by": "ada", "verdict": "changes_requested", "commit": "abc", "counts": true },
+            ],
+            "threads": 2, "opened_at": "2026-11-15T10:20:00Z",
+        }))
+        .expect("a pull request");
+        let mut rows = KeyValueRows(String::new());
+        add_pull_request(&mut rows, &pull_request);
+        let text = anstream::adapter::strip_str(&rows.0).to_string();
+        insta::assert_snapshot!(text.trim_start_matches('\n'), @r"
+          pull req.  #7 open, waiting for checks
+                     https://code.example/acme/shop/pulls/7
+          check      ✗ ci: failed (required)
+                     ✓ lint: passed
+          reviewer   ada: changes requested
+          threads    2 threads open
+        ");
+    }
+
+    #[test]
+    fn what_happened_after_the_merge_is_shown() {
+        let found: Vec<AftercareView> = serde_json::from_value(serde_json::json!([
+            {
+                "kind": "revert", "commit": "0123456789abcdef0123456789abcdef01234567",
+                "detail": "Revert \"Add it\" (Ann)", "found_at": "2026-11-15T10:20:00Z",
+            },
+            {
+                "kind": "red_base", "commit": "f".repeat(40), "detail": "failed since the merge: ci",
+                "found_at": "2026-11-15T10:20:00Z",
+            },
+        ]))
+        .expect("findings");
+        let now = "2026-11-15T10:20:00Z".parse().expect("time");
+        let mut rows = KeyValueRows(String::new());
+        add_aftercare(&mut rows, &found, now);
+        let text = anstream::adapter::strip_str(&rows.0).to_string();
+        insta::assert_snapshot!(text.trim_start_matches('\n'), @r#"
+          aftercare  revert 0123456789ab: Revert "Add it" (Ann), just now
+                     red base ffffffffffff: failed since the merge: ci, just now
+        "#);
     }
 
     #[test]

@@ -193,6 +193,10 @@ impl StepBuilder<'_> {
     /// Changes the request and replans.
     fn change_task(&mut self, action: &Action, request: &Reference) -> Result<(), Refusal> {
         let data = EntryData::Stored(request.clone());
+        // A pull request that ended is never opened again.
+        if self.task_loop.pull_request.as_ref().is_some_and(|memory| memory.is_over()) {
+            return Err(Refusal::wrong_state(self.task_loop.state, action));
+        }
         match self.task_loop.state {
             State::Pending | State::Assigned => {
                 self.task_loop.note = Some(request.clone());
@@ -275,12 +279,14 @@ impl StepBuilder<'_> {
         match action {
             Action::Continue { grant } => {
                 self.apply_grant(&question, *grant)?;
+                self.answer_about_pull_request(&question, false);
                 self.resume_from_question(Trigger::Continued, &question, EntryData::Grant(*grant))
             }
             Action::Reply { reply } => self.resume_with_reply(&question, reply, None),
             Action::Retry { grant } => {
                 self.apply_grant(&question, *grant)?;
                 self.task_loop.retries = 0;
+                self.answer_about_pull_request(&question, true);
                 self.resume_from_question(Trigger::Retried, &question, EntryData::Grant(*grant))
             }
             Action::RollBack { to, reason } => {

@@ -10,6 +10,7 @@ use crate::cost::Usd;
 use crate::council::CouncilSeat;
 use crate::escalation::EscalationAction;
 use crate::learning::lesson_triggers;
+use crate::pull_request::PullRequestDecision;
 use crate::rules::HaltCondition;
 use crate::task_loop::{ActiveJob, AlertSeverity, Command, Job, RunSpec, State, Trigger};
 use crate::tier::Tier;
@@ -44,6 +45,9 @@ impl StepBuilder<'_> {
             reserved_cost: cost.unwrap_or_default(),
             stopping: false,
         });
+        if let Job::PullRequest(job) = &job {
+            self.pull_request_job_started(job);
+        }
         self.commands.push(Command::StartJob {
             job_number: self.task_loop.last_job_number,
             not_before,
@@ -81,6 +85,10 @@ impl StepBuilder<'_> {
             State::CtoIntervention => self.council_job(),
             State::Approved => Job::AwaitDelivery,
             State::Committing => Job::Deliver { commit: task_loop.commit? },
+            State::AwaitingMerge => match self.pull_request_decision()? {
+                PullRequestDecision::Start(job) => Job::PullRequest(job),
+                _ => return None,
+            },
             State::Learning => self.learn_job(State::Completed),
             State::HumanEscalation if task_loop.must_save_work => Job::SaveWork,
             State::HumanEscalation | State::Completed | State::Cancelled | State::Failed => {

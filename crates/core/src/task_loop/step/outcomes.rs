@@ -16,7 +16,7 @@ use crate::escalation::{
 };
 use crate::failure::FailureKind;
 use crate::history::{EntryData, EntryName};
-use crate::ids::Reference;
+use crate::ids::{CommitId, Reference};
 use crate::plan::PlanSummary;
 use crate::review::{FailureCount, Fingerprint, GateCounts, ReviewSummary};
 use crate::rules::HaltCondition;
@@ -39,6 +39,7 @@ impl StepBuilder<'_> {
         if let Some(job) = self.task_loop.stopping_job.take_if(|job| job.job_number == job_number) {
             // The task has moved on. The result is discarded, and its cost is recorded.
             self.record_cost(job, usage);
+            self.pull_request_job_ended(None);
             return Ok(());
         }
         let expected = self.task_loop.active_job.map(|job| job.job_number);
@@ -48,6 +49,7 @@ impl StepBuilder<'_> {
         };
         self.record_cost(job, usage);
         self.end_live_question(outcome);
+        self.pull_request_job_ended(Some(outcome));
         self.apply_outcome(job, outcome)
     }
 
@@ -139,19 +141,19 @@ impl StepBuilder<'_> {
             (S::Approved, _, Outcome::DeliveryReady) => {
                 self.transition(Trigger::DeliveryReady, S::Committing, None, EntryData::None)
             }
-            (S::Committing, _, Outcome::Delivered(commit)) => {
-                self.task_loop.commit = Some(*commit);
-                self.transition(Trigger::Delivered, S::Learning, None, EntryData::Commit(*commit))
-            }
+            (S::Committing, _, Outcome::Delivered(commit)) => self.delivered(*commit),
             (S::Committing, _, Outcome::DeliveryRejected(output)) => self.delivery_rejected(output),
+            (S::Committing, _, Outcome::PullRequestOpened(opened)) => {
+                self.pull_request_opened(opened)
+            }
+            (S::AwaitingMerge, JobKind::PullRequest, Outcome::PullRequest(outcome)) => {
+                self.pull_request_job_finished(outcome)
+            }
 
             // Learn
             (S::Learning, _, Outcome::Learned(lessons)) => {
-                self.record_entry(
-                    EntryName::SmLearningCaptured,
-                    None,
-                    EntryData::Lessons(*lessons),
-                );
+                let data = EntryData::Lessons(*lessons);
+                self.record_entry(EntryName::SmLearningCaptured, None, data);
                 self.transition(Trigger::Learned, S::Completed, None, EntryData::None)
             }
 
@@ -304,12 +306,13 @@ impl StepBuilder<'_> {
 
     fn gates_finished(&mut self, gates: &GateCounts) -> Result<(), Refusal> {
         if gates.failed == 0 {
-            return self.transition(
-                Trigger::GatesPassed,
-                State::QualityReview,
-                None,
-                EntryData::Gates(*gates),
-            );
+            let data = EntryData::Gates(*gates);
+            self.transition(Trigger::GatesPassed, State::QualityReview, None, data)?;
+            // Only its base is new, so people and validators have seen the change.
+            return match self.task_loop.commit.filter(|_| self.is_same_change()) {
+                Some(commit) => self.pass_review(None, EntryData::Commit(commit)),
+                None => Ok(()),
+            };
         }
         self.transition(Trigger::GatesFailed, State::Adjusting, None, EntryData::Gates(*gates))?;
         self.handle_failed_change(gates.fingerprint, gates.failing, gates.security_critical)
@@ -463,6 +466,11 @@ impl StepBuilder<'_> {
             self.void_approval();
             self.transition(Trigger::ApprovalVoided, State::AwaitingApproval, None, data)
         }
+    }
+
+    fn delivered(&mut self, commit: CommitId) -> Result<(), Refusal> {
+        self.task_loop.commit = Some(commit);
+        self.transition(Trigger::Delivered, State::Learning, None, EntryData::Commit(commit))
     }
 
     fn delivery_rejected(&mut self, output: &Reference) -> Result<(), Refusal> {

@@ -20,6 +20,7 @@ impl StepBuilder<'_> {
             self.close_question();
         }
         self.task_loop.answered_live = None;
+        self.pull_request_job_ended(None);
         self.task_loop.restarts = self.task_loop.restarts.saturating_add(1);
         self.record_recovery(recovery);
         let state = self.task_loop.state;

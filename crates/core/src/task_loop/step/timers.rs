@@ -2,7 +2,7 @@
 //! decide nothing.
 
 use super::StepBuilder;
-use crate::cause::{AlertCause, TimeoutStage};
+use crate::cause::{AlertCause, PullRequestProblem, TimeoutStage};
 use crate::history::{EntryData, EntryName};
 use crate::task_loop::{AlertSeverity, Refusal};
 
@@ -43,9 +43,12 @@ impl StepBuilder<'_> {
         }
     }
 
-    /// Applies the default answer of an agent's question that nobody answered.
+    /// Applies the default answer of a question that nobody answered.
     fn apply_default_answer(&mut self) -> Result<(), Refusal> {
         let Some(question) = self.task_loop.open_question.clone() else { return Ok(()) };
+        if question.cause == AlertCause::PullRequest(PullRequestProblem::Closed) {
+            return self.cancel_closed_pull_request();
+        }
         let Some(default) = question.default_answer.clone() else { return Ok(()) };
         let minutes = self.rules.scrum_master.user_interaction.default_after_minutes;
         let reason = format!("nobody answered within {minutes} minutes");

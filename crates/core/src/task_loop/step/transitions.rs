@@ -28,6 +28,9 @@ impl StepBuilder<'_> {
         if !table::allows(from, on, to) {
             return Err(Refusal::NoTransition { from, on, to });
         }
+        if matches!(to, State::Cancelled | State::Failed) {
+            self.record_open_pull_request();
+        }
         // A starting run continues; every other job belongs to the state that the task leaves.
         if on != Trigger::RunStarted {
             self.stop_active_job(if to.is_terminal() {
@@ -117,7 +120,8 @@ impl StepBuilder<'_> {
         reason: EntryReason,
     ) -> Result<(), Refusal> {
         let from = self.task_loop.state;
-        self.task_loop.must_save_work = self.task_loop.has_work;
+        // The work of an open pull request is pushed.
+        self.task_loop.must_save_work = self.task_loop.has_work && from != State::AwaitingMerge;
         let data = if cause == AlertCause::Rejected {
             self.approval_data()
         } else {
@@ -147,6 +151,7 @@ impl StepBuilder<'_> {
         let live = agent_question.is_some() && self.task_loop.state != State::HumanEscalation;
         let council = agent_question.is_none()
             && is_council_useful(cause)
+            && from != State::AwaitingMerge
             && self.task_loop.can_convene(self.rules);
         self.task_loop.open_question = Some(OpenQuestion {
             number: self.task_loop.question_count,

@@ -83,6 +83,7 @@ fn every_transition_has_an_entry_name() {
             Trigger::RunInterrupted,
             Trigger::Briefed,
             Trigger::DeliveryReady,
+            Trigger::PullRequestChanged,
             Trigger::Alerted,
             Trigger::Continued,
         ]

@@ -192,16 +192,6 @@ engines: {slots: 4}
 }
 
 #[test]
-fn a_planned_delivery_mode_is_refused_with_an_explanation() {
-    let reported = problems("delivery: {mode: pull_request}", &[]);
-    assert_eq!(
-        reported[0].to_string(),
-        "`delivery.mode` is invalid: `pull_request` is not supported yet: use `branch`, \
-         then merge the branch yourself"
-    );
-}
-
-#[test]
 fn there_are_no_default_gates_and_a_gate_needs_only_a_command() {
     assert_eq!(Rules::default().gates, BTreeMap::new());
     let rules = load("gates: {all: {command: make check}}", &[]).unwrap().rules;

@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 use rstest::rstest;
 use serde_json::{Value, json};
+use tamma_core::level::RiskLevel;
 use tamma_core::operator::OperatorConfig;
 use tamma_core::rules::{
-    self, ChannelType, ConfigFile, ConfigProblem, ConfigProblems, LoadedRules, Rules, VARIABLES,
-    ValueOrigin, VariableTarget,
+    self, ChannelType, ConfigFile, ConfigProblem, ConfigProblems, DeliveryMode, LoadedRules, Rules,
+    VARIABLES, ValueOrigin, VariableTarget,
 };
 
 const SCHEMA: &str = include_str!("../../../../../docs/reference/tamma.schema.json");
@@ -268,9 +269,6 @@ scrum_master:
 #[case("engines: {readable: [/]}", "refused", 22, "")]
 #[case("permissions: {planner: {allow: [cargo]}}", "refused", 33, "")]
 #[case("permissions: {council: {deny: ['write: ../x']}}", "refused", 32, "")]
-// Planned features.
-#[case("delivery: {mode: merge}", "refused", 18, "")]
-#[case("delivery: {mode: pull_request}", "refused", 18, "")]
 // Checks of the types.
 #[case("scrum_master: {risk_thresholds: {critical_files: [\"a[\"]}}", "refused", 51, "")]
 #[case("scrum_master: {task_loop: {require_approval_high_risk: false}}", "refused", 56, "")]
@@ -293,6 +291,14 @@ fn each_mistake_is_told_with_its_place_and_what_would_be_right(
 ) {
     let problem = only_problem(text);
     assert_eq!((problem.0, problem.1, problem.2, problem.4.as_str()), (code, 1, column, help));
+}
+
+#[test]
+fn a_risk_level_can_have_its_own_delivery_mode() {
+    let text = "delivery: {mode: pull_request, by_risk: {low: merge}}";
+    let delivery = load(text, &[]).unwrap().rules.delivery;
+    assert_eq!(delivery.mode_for(RiskLevel::Low), DeliveryMode::Merge);
+    assert_eq!(delivery.mode_for(RiskLevel::High), DeliveryMode::PullRequest);
 }
 
 #[test]

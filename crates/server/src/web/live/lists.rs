@@ -18,7 +18,7 @@ use futures_util::stream;
 use serde::Deserialize;
 use strum::IntoEnumIterator as _;
 use tamma_core::access::ProjectScope;
-use tamma_core::ids::{PipelineId, TaskId};
+use tamma_core::ids::{Digest, PipelineId, TaskId};
 use tamma_core::task_loop::Phase;
 use tamma_store::TaskChange;
 use tokio::sync::OnceCell;
@@ -35,7 +35,7 @@ use crate::web::board::{
 use crate::web::layout::Layout;
 use crate::web::permissions::PagePermissions;
 use crate::web::session::Session;
-use crate::web::{PageError, WebState, agents, inbox, pipelines};
+use crate::web::{PageError, WebState, agents, inbox, merge_queue, pipelines, pull_requests};
 
 /// Maximum number of cached updates, for browsers that lag behind.
 const MAX_CACHED_UPDATES: usize = 64;
@@ -45,6 +45,9 @@ const MAX_SINGLE_UPDATES: usize = 50;
 
 /// Refresh interval of the agents page without other changes.
 const WORKER_POLL_INTERVAL: Duration = Duration::from_secs(15);
+
+/// Interval at which the merge queues are read again.
+const QUEUE_POLL_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Board updates by change, computed once for all browsers whose people read the same projects.
 #[derive(Clone, Default)]
@@ -92,9 +95,10 @@ impl BoardFeed {
 impl BoardUpdate {
     /// Loads the update; `None` if the task is missing or damaged.
     async fn load(app: &App, task: TaskId) -> Result<Option<Arc<Self>>, Error> {
-        let Some(card) = app.store.listed_task(task).await?.and_then(readable_card) else {
+        let Some(mut card) = app.store.listed_task(task).await?.and_then(readable_card) else {
             return Ok(None);
         };
+        app.add_pull_request_badges(std::slice::from_mut(&mut card)).await?;
         let by_state = app.store.count_by_state(None).await?;
         let waiting = app.store.count_waiting(None).await?;
         let agent_limit = agent_limit(app, &BoardQuery::default()).await?;
@@ -392,6 +396,93 @@ async fn agents_update(subscriber: &mut ListSubscriber) -> StreamUpdate {
         partial("#pool", "innerMorph", &render_html(&pool)?),
         waiting_badge(&subscriber.layout, subscriber.layout.waiting)?,
     ];
+    Ok(Some(subscriber.event(subscriber.known_until, &parts)))
+}
+
+/// Streams changes of the list of pull requests.
+pub(in crate::web) async fn pull_requests_stream(
+    state: WebState,
+    session: Session,
+    headers: HeaderMap,
+) -> Result<Response, PageError> {
+    let subscriber = ListSubscriber::new(&state, &session, &headers, None).await?;
+    let parts = stream::unfold((subscriber, None), |(mut subscriber, mut shown)| async move {
+        loop {
+            // Checks change without a history entry.
+            if let Ok(change) =
+                tokio::time::timeout(WORKER_POLL_INTERVAL, subscriber.next_change()).await
+            {
+                change?;
+            }
+            if let Some(event) = pull_requests_update(&mut subscriber, &mut shown).await.ok()? {
+                return Some((Ok(event), (subscriber, shown)));
+            }
+        }
+    });
+    Ok(sse_response(state, parts))
+}
+
+async fn pull_requests_update(
+    subscriber: &mut ListSubscriber,
+    shown: &mut Option<Digest>,
+) -> StreamUpdate {
+    subscriber.begin_reload().await?;
+    let list = pull_requests::PullRequestsView::load(&subscriber.app).await?;
+    let html = render_html(&list)?;
+    let digest = Digest::of(html.as_bytes());
+    if shown.replace(digest) == Some(digest) {
+        return Ok(None);
+    }
+    let parts = [
+        partial("#pull-requests", "innerMorph", &html),
+        waiting_badge(&subscriber.layout, subscriber.layout.waiting)?,
+    ];
+    Ok(Some(subscriber.event(subscriber.known_until, &parts)))
+}
+
+/// Streams changes of the merge queues.
+pub(in crate::web) async fn merge_queues_stream(
+    state: WebState,
+    session: Session,
+    headers: HeaderMap,
+) -> Result<Response, PageError> {
+    let subscriber = ListSubscriber::new(&state, &session, &headers, None).await?;
+    let permissions = PagePermissions::for_session(&state.app, &session);
+    let shown = String::new();
+    let parts = stream::unfold((subscriber, permissions, shown), |it| async move {
+        let (mut subscriber, permissions, mut shown) = it;
+        loop {
+            // Queues move without a history entry.
+            if let Ok(change) =
+                tokio::time::timeout(QUEUE_POLL_INTERVAL, subscriber.next_change()).await
+            {
+                change?;
+            }
+            let update = queues_update(&mut subscriber, &permissions, &mut shown);
+            if let Some(event) = update.await.ok()? {
+                return Some((Ok(event), (subscriber, permissions, shown)));
+            }
+        }
+    });
+    Ok(sse_response(state, parts))
+}
+
+async fn queues_update(
+    subscriber: &mut ListSubscriber,
+    permissions: &PagePermissions,
+    shown: &mut String,
+) -> StreamUpdate {
+    subscriber.begin_reload().await?;
+    let (app, layout) = (&subscriber.app, &subscriber.layout);
+    let html = render_html(&merge_queue::QueuesView::load(app, layout, permissions).await?)?;
+    if html == *shown {
+        return Ok(None);
+    }
+    let parts = [
+        partial("#queues", "innerMorph", &html),
+        waiting_badge(&subscriber.layout, subscriber.layout.waiting)?,
+    ];
+    *shown = html;
     Ok(Some(subscriber.event(subscriber.known_until, &parts)))
 }
 

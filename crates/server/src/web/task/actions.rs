@@ -1,7 +1,7 @@
 //! Action forms of a task, each with its consequence.
 
 use strum::Display;
-use tamma_core::cause::AlertCause;
+use tamma_core::cause::{AlertCause, PullRequestProblem};
 use tamma_core::format::{format_usd, pluralize};
 use tamma_core::task_loop::{AnswerKind, State};
 
@@ -153,6 +153,12 @@ fn answer_form(data: &TaskData, answer: AnswerKind) -> ActionForm {
     let commit = data.detail.commit.clone().unwrap_or_default();
     let (short_plan, short_commit) = (short_hash(&hash), short_hash(&commit));
     let about_plan = format!("Covers plan {version} ({short_plan}) only.");
+    if let Some(AlertCause::PullRequest(problem)) =
+        data.detail.question.as_ref().map(|question| question.cause)
+        && let Some(form) = pull_request_form(problem, answer)
+    {
+        return form;
+    }
     match answer {
         AnswerKind::Approve => {
             let limit = data.budget_limit().usd.map(|limit| {
@@ -277,6 +283,51 @@ fn answer_form(data: &TaskData, answer: AnswerKind) -> ActionForm {
     }
 }
 
+/// Builds the form of an answer that means something else for a pull request.
+fn pull_request_form(problem: PullRequestProblem, answer: AnswerKind) -> Option<ActionForm> {
+    use PullRequestProblem as P;
+    let go_on = |button: &'static str, consequence: &'static str| {
+        Some(ActionForm::new("Continue", "continue", button, consequence))
+    };
+    let again =
+        |consequence: &'static str| Some(ActionForm::new("Retry", "retry", "Retry", consequence));
+    match (problem, answer) {
+        (P::NoChecks, AnswerKind::Continue) => {
+            go_on("Continue without CI", "The pull request goes on without any check.")
+        }
+        (P::NoChecks, AnswerKind::Retry) => again("Tamma waits for checks again."),
+        (P::HeadMoved, AnswerKind::Continue) => go_on(
+            "Take over commits",
+            "Their commits become part of the change. Gates and review run again.",
+        ),
+        (P::RoundsUsedUp, AnswerKind::Continue) => {
+            go_on("Ignore this feedback", "The pull request goes on as it is.")
+        }
+        (P::RoundsUsedUp, AnswerKind::Retry) => {
+            again("The agent gets the feedback, and as many rounds as before.")
+        }
+        (P::Blocked, AnswerKind::Continue) => {
+            go_on("Leave the merge to a person", "Tamma waits until somebody merges it.")
+        }
+        (P::Blocked, AnswerKind::Retry) => again("Tamma tries it again."),
+        (P::Closed, AnswerKind::Cancel) => Some(ActionForm {
+            consequence: "The task is cancelled. Your reason becomes a proposed lesson.".to_owned(),
+            ..cancel_form()
+        }),
+        (_, AnswerKind::Skip) => Some(
+            ActionForm::new(
+                "Skip",
+                "skip",
+                "Stop following it",
+                "The task is completed, and the pull request stays as it is.",
+            )
+            .style(ButtonStyle::Danger)
+            .required_reason(),
+        ),
+        _ => None,
+    }
+}
+
 /// Returns the states that a task can be rolled back to: those before the one it came from.
 fn rollback_states(data: &TaskData) -> Vec<StateOption> {
     let position = |state: State| State::MAIN_PATH.iter().position(|it| *it == state);
@@ -364,6 +415,15 @@ pub(super) fn decision_context(data: &TaskData) -> Vec<String> {
                 count => pluralize(count, "warning"),
             }
         ));
+    }
+    let no_checks = AlertCause::PullRequest(PullRequestProblem::NoChecks);
+    if let Some(it) = data.detail.pull_request.as_ref().filter(|_| question.cause == no_checks) {
+        // Checks that run would have kept the question from being asked.
+        let waiting = it.checks.iter().filter(|check| check.required && check.result == "pending");
+        let names: Vec<_> = waiting.map(|check| check.name.as_str()).take(5).collect();
+        if !names.is_empty() {
+            lines.push(format!("Required, but not started: {}", names.join(", ")));
+        }
     }
     if let Some(commit) = &data.detail.commit {
         lines.push(format!("Latest commit: {}", short_hash(commit)));

@@ -1,4 +1,4 @@
-//! Overview tab of a task: timeline, plan, risk, knowledge, criteria and decisions.
+//! Overview tab of a task: timeline, pull request, plan, risk, knowledge, criteria and decisions.
 
 use askama::Template;
 use strum::IntoEnumIterator as _;
@@ -19,6 +19,7 @@ use crate::app::{App, Error};
 use crate::dto;
 use crate::web::labels;
 use crate::web::layout::{DisplayTime, Layout};
+use crate::web::pull_requests::{PullRequestLink, PullRequestView};
 
 /// Content of the overview tab.
 #[derive(Template)]
@@ -34,6 +35,8 @@ pub(super) struct OverviewFragment {
     matches: Vec<MatchedEntry>,
     criteria: Vec<CriterionView>,
     decisions: Vec<DecisionRow>,
+    /// `None` before the change was delivered as a pull request.
+    pull_request: Option<PullRequestView>,
 }
 
 struct PlanView {
@@ -138,6 +141,8 @@ impl OverviewFragment {
             matches: data.detail.knowledge.iter().map(matched_entry).collect(),
             criteria,
             decisions: data.detail.decisions.iter().map(decision_row).collect(),
+            pull_request: PullRequestView::load(app, id, data.task_loop.pull_request.as_deref())
+                .await?,
         })
     }
 }
