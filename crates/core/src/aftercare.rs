@@ -227,8 +227,8 @@ pub fn calibrate(changes: &[MergedChange]) -> Calibration {
     let by_factor = RiskFactor::iter().filter_map(|factor| {
         let (having, lacking): (Vec<_>, Vec<_>) =
             assessed.iter().partition(|(_, risk)| risk.factors.iter().any(|it| it.0 == factor));
-        let (merged, with_findings) = tally(having.into_iter().map(|(change, _)| *change));
-        let (others, others_with) = tally(lacking.into_iter().map(|(change, _)| *change));
+        let (merged, with_findings) = tally(having.into_iter().map(|(change, _)| change));
+        let (others, others_with) = tally(lacking.into_iter().map(|(change, _)| change));
         (merged > 0).then(|| FactorCalibration {
             factor,
             merged,
