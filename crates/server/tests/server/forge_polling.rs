@@ -79,7 +79,7 @@ async fn the_poller_stops_when_forty_percent_of_the_quota_are_left() {
         name: "github".to_owned(),
         kind: ForgeKind::Github,
         url: github.url(),
-        api: Some(github.api()),
+        api: None,
         credential: ForgeCredential::Token(github.token().to_owned()),
         webhook_secret: None,
     };

@@ -118,7 +118,7 @@ impl FakeGithub {
     }
 
     /// Returns the folder of a repository.
-    fn bare(&self, name: &str) -> std::path::PathBuf {
+    pub fn bare(&self, name: &str) -> std::path::PathBuf {
         self.shared.folder.path().join(format!("{name}.git"))
     }
 

@@ -101,7 +101,7 @@ impl Cluster {
             name: "github".to_owned(),
             kind: ForgeKind::Github,
             url: github.url(),
-            api: Some(github.api()),
+            api: None,
             credential: ForgeCredential::Token(github.token().to_owned()),
             webhook_secret: None,
         };
