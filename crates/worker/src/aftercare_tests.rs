@@ -27,7 +27,7 @@ use crate::config::WorkerConfig;
 const DAYS: u16 = 14;
 
 /// Project with a repository, and the aftercare of a worker.
-struct World {
+struct AftercareProject {
     _database: TestDatabase,
     _data: TempDir,
     repository: Repository,
@@ -35,7 +35,7 @@ struct World {
     aftercare: Aftercare,
 }
 
-impl World {
+impl AftercareProject {
     async fn create() -> Self {
         let database = TestDatabase::fresh().await.unwrap();
         let store = database.store().await.unwrap();
@@ -136,7 +136,7 @@ impl World {
 
 #[tokio::test]
 async fn reverts_and_fixes_are_traced_to_the_task_once_and_proposed_as_lessons() {
-    let world = World::create().await;
+    let world = AftercareProject::create().await;
     let first = world.commit("one\nfirst\ntwo\n", "Add first");
     world.merged(1, TaskType::Feature, first).await;
     let second = world.commit("one\nfirst\ntwo\nsecond\n", "Add second");
@@ -174,7 +174,7 @@ async fn reverts_and_fixes_are_traced_to_the_task_once_and_proposed_as_lessons()
 
 #[tokio::test]
 async fn another_worker_waits_for_the_lease() {
-    let world = World::create().await;
+    let world = AftercareProject::create().await;
     let first = world.commit("one\nfirst\ntwo\n", "Add first");
     world.merged(1, TaskType::Feature, first).await;
     let run = WaitingRun { holder: "other".to_owned(), priority: Priority::Low, since: now() };
@@ -203,7 +203,7 @@ async fn answer(statuses: State<Statuses>, uri: Uri) -> Json<Value> {
 
 #[tokio::test]
 async fn a_merge_that_turned_the_base_branch_red_is_found_when_its_checks_have_ended() {
-    let world = World::create().await;
+    let world = AftercareProject::create().await;
     let before = world.repository.git(&["rev-parse", "HEAD"]).unwrap();
     let merged = world.commit("one\nfirst\ntwo\n", "Add first");
     world.merged(1, TaskType::Feature, merged).await;

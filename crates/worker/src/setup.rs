@@ -260,7 +260,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_sandbox_hides_the_folder_of_the_operator_token() {
+    fn a_sandbox_hides_the_folders_of_credentials() {
         let data = PathBuf::from("/home/ada/.local/share/tamma");
         let work = data.join("work");
         let place = CommandPlace {
@@ -271,6 +271,7 @@ mod tests {
         let config = WorkerConfig { hidden: vec![data.clone()], ..WorkerConfig::new(&work) };
         let rules = Rules::default();
         let sandbox = place.sandbox(&config, &rules, SandboxKind::Bubblewrap, Network::Disabled);
-        assert_eq!(sandbox.hidden, [work, data]);
+        let forges = work.join("forges");
+        assert_eq!(sandbox.hidden, [work, forges, data]);
     }
 }

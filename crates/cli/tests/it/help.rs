@@ -22,6 +22,8 @@ fn commands_are_listed_in_groups() {
     Setup:
       init         Set up a repository and write tamma.yaml
       up           Start Tamma on this machine
+      forge        Add, list and check forges such as GitHub, GitLab and Gitea
+      project      Register and list repositories
       sign-in      Print a link that signs you in to the web UI
       doctor       Check that this machine is ready
       config       Check, show and describe the configuration
@@ -31,6 +33,7 @@ fn commands_are_listed_in_groups() {
     Tasks:
       task         Add, list, show and follow tasks
       pipeline     Take stories through ordered phases
+      queue        Show, pause and resume merge queues
       inbox        List tasks and pipelines waiting on a person
       chat         Ask about tasks, or request actions, in plain English
       pause        Pause a task

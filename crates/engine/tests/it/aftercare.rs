@@ -9,7 +9,7 @@ use tamma_testkit::repository::Repository;
 use tempfile::TempDir;
 
 /// Repository of a team, with our mirror.
-struct Team {
+struct MirroredRepository {
     repository: Repository,
     mirror: Mirror,
     _data: TempDir,
@@ -19,7 +19,7 @@ fn numbered(lines: &[&str]) -> String {
     lines.iter().map(|line| format!("{line}\n")).collect()
 }
 
-impl Team {
+impl MirroredRepository {
     /// Creates a repository with `app.txt` on its branch `main`.
     async fn create() -> Self {
         let repository = Repository::new().unwrap();
@@ -45,7 +45,7 @@ impl Team {
 
 #[tokio::test]
 async fn only_a_commit_on_the_same_lines_changes_the_merged_ones() {
-    let team = Team::create().await;
+    let team = MirroredRepository::create().await;
     // The change: two new lines, on a branch that is merged.
     team.git(&["checkout", "--quiet", "-b", "work"]);
     let own = team.commit(&["one", "new 1", "new 2", "two", "three"], "Add lines");
@@ -88,7 +88,7 @@ async fn only_a_commit_on_the_same_lines_changes_the_merged_ones() {
 
 #[tokio::test]
 async fn the_commits_of_a_rebased_pull_request_are_found_and_those_before_it_are_not() {
-    let team = Team::create().await;
+    let team = MirroredRepository::create().await;
     team.git(&["checkout", "--quiet", "-b", "work"]);
     team.commit(&["one", "a", "two", "three"], "Add a");
     let head = team.commit(&["one", "a", "b", "two", "three"], "Add b");

@@ -29,7 +29,7 @@ pub struct MergeQueueView {
     /// Person who paused it; without one, Tamma did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paused_by: Option<String>,
-    /// The branch does not have the tree that was tested.
+    /// The branch has another tree than the one that was tested.
     pub incident: bool,
     /// Reason why the queue needs a person: it stopped by itself, or its branch fails. It is in the inbox
     /// until the queue goes on.

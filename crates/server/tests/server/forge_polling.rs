@@ -14,7 +14,7 @@ use tamma_testkit::wait::wait_until;
 
 use crate::browser::StoredTask;
 use crate::fake_forge::{FakeForge, REPOSITORY, new_issue, new_pull};
-use crate::forges::{Delivery, SECRET, fake_settings, forge_config, issue_hook, pull_hook};
+use crate::forges::{ForgeServer, SECRET, fake_settings, forge_config, issue_hook, pull_hook};
 use crate::test_server::{TestServer, new_id};
 use crate::world::reason;
 
@@ -34,7 +34,7 @@ async fn wait_for_head(server: &TestServer, task: TaskId, head: &str) {
 #[tokio::test]
 async fn one_of_two_servers_polls_a_forge_and_the_other_takes_over() {
     let rules = "delivery: {}\n";
-    let mut delivery = Delivery::new(rules).await;
+    let mut delivery = ForgeServer::new(rules).await;
     let first_head = "a".repeat(40);
     let task = delivery.add_pull_request(5, &first_head).await;
     assert_eq!(delivery.send_hook("gitea", "1", SECRET, &pull_hook(5)).await, 204);
@@ -132,7 +132,7 @@ async fn the_poller_stops_when_forty_percent_of_the_quota_are_left() {
 
 #[tokio::test]
 async fn edits_of_issues_count_if_their_author_can_push_and_are_recorded_once() {
-    let delivery = Delivery::new("delivery:\n  intake:\n    label: tamma\n").await;
+    let delivery = ForgeServer::new("delivery:\n  intake:\n    label: tamma\n").await;
     let (server, project) = (&delivery.server, delivery.project);
     let lost = StoredTask::new(server, project, json!({ "title": "Greet" })).await;
     let mut ended = StoredTask::new(server, project, json!({ "title": "Greet" })).await;

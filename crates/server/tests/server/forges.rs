@@ -25,7 +25,7 @@ use crate::test_server::{TestServer, config, new_id, read};
 pub(crate) const SECRET: &str = "secret of the webhooks";
 
 /// Server with a forge, and a project in it.
-pub(crate) struct Delivery {
+pub(crate) struct ForgeServer {
     pub(crate) server: TestServer,
     pub(crate) forge: FakeForge,
     pub(crate) project: Uuid,
@@ -60,7 +60,7 @@ pub(crate) fn fake_settings(forge: &FakeForge) -> ForgeSettings {
     }
 }
 
-impl Delivery {
+impl ForgeServer {
     /// Starts a server. `rules` are the configuration of the project.
     pub(crate) async fn new(rules: &'static str) -> Self {
         let forge = FakeForge::start().await;
@@ -155,7 +155,7 @@ pub(crate) fn issue_hook(number: u64) -> Value {
 
 #[tokio::test]
 async fn a_webhook_leads_to_facts_for_the_workflow_at_once() {
-    let delivery = Delivery::new("delivery: {}\n").await;
+    let delivery = ForgeServer::new("delivery: {}\n").await;
     let task = delivery.add_pull_request(5, &"a".repeat(40)).await;
     let started = Instant::now();
     assert_eq!(delivery.send_hook("gitea", "1", SECRET, &pull_hook(5)).await, 204);
@@ -221,7 +221,7 @@ async fn a_webhook_leads_to_facts_for_the_workflow_at_once() {
 
 #[tokio::test]
 async fn a_webhook_without_a_valid_signature_learns_and_changes_nothing() {
-    let delivery = Delivery::new("delivery: {}\n").await;
+    let delivery = ForgeServer::new("delivery: {}\n").await;
     let hook = pull_hook(5);
     assert_eq!(delivery.send_hook("gitea", "1", "another secret", &hook).await, 401);
     assert_eq!(delivery.send_hook("github", "1", SECRET, &hook).await, 401);
@@ -236,7 +236,7 @@ async fn a_webhook_without_a_valid_signature_learns_and_changes_nothing() {
 
 #[tokio::test]
 async fn an_issue_with_the_label_becomes_one_task_with_one_comment() {
-    let delivery = Delivery::new("delivery:\n  intake:\n    label: tamma\n").await;
+    let delivery = ForgeServer::new("delivery:\n  intake:\n    label: tamma\n").await;
     {
         let mut content = delivery.forge.content();
         content.writers.push("ada".to_owned());
@@ -290,7 +290,7 @@ async fn an_issue_with_the_label_becomes_one_task_with_one_comment() {
 
 #[tokio::test]
 async fn only_a_mention_by_somebody_who_can_push_makes_an_issue_a_task() {
-    let delivery = Delivery::new("delivery:\n  intake:\n    mention: tamma\n").await;
+    let delivery = ForgeServer::new("delivery:\n  intake:\n    mention: tamma\n").await;
     {
         let mut content = delivery.forge.content();
         content.writers.push("ada".to_owned());

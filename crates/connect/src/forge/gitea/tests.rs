@@ -171,11 +171,11 @@ async fn pull_request_is_found_by_its_branches_in_any_state() {
     assert_eq!(other, None);
 }
 
-async fn merge(status: u16, merged: bool) -> Result<MergeOutcome, Error> {
+async fn merge(status: u16, message: &'static str, merged: bool) -> Result<MergeOutcome, Error> {
     let server = FakeServer::start(move |request| match path(request) {
         "POST /repos/acme/app/pulls/7/merge" => {
             assert_eq!(request.body, json!({ "Do": "rebase", "head_commit_id": HEAD }));
-            FakeResponse::json(status, &json!({ "message": "Please try again later" }))
+            FakeResponse::json(status, &json!({ "message": message }))
         }
         "GET /repos/acme/app/pulls/7" => FakeResponse::json(200, &pull(merged)),
         _ => respond(request),
@@ -187,10 +187,13 @@ async fn merge(status: u16, merged: bool) -> Result<MergeOutcome, Error> {
 #[tokio::test]
 async fn refused_merge_is_read_again() {
     let commit: CommitId = BASE.parse().unwrap();
-    assert_eq!(merge(200, true).await.unwrap(), MergeOutcome::Merged(commit));
-    assert_eq!(merge(405, true).await.unwrap(), MergeOutcome::Merged(commit));
-    assert!(matches!(merge(405, false).await, Err(Error::Refused { .. })));
-    assert!(matches!(merge(409, false).await, Err(Error::Conflict { .. })));
+    assert_eq!(merge(200, "", true).await.unwrap(), MergeOutcome::Merged(commit));
+    assert_eq!(merge(405, "", true).await.unwrap(), MergeOutcome::Merged(commit));
+    assert!(matches!(merge(405, "User not allowed", false).await, Err(Error::Refused { .. })));
+    assert!(matches!(merge(409, "", false).await, Err(Error::Conflict { .. })));
+    // For a moment after a push, it does not know whether the branches conflict.
+    let busy = merge(405, "Please try again later", false).await;
+    assert!(matches!(busy, Err(Error::Conflict { .. })));
 }
 
 #[tokio::test]
