@@ -1,10 +1,10 @@
 //! Merge queue: changes that land on one branch, each tested exactly as it lands.
 //!
 //! Entries are merged onto the newest commit of the branch in one batch, and that exact commit is
-//! tested. If it passes, the branch advances to it, never by force. If it fails twice, the batch is
-//! split, and both halves are built again. Failures of a tree are remembered while a batch is being
-//! split; successes never are. A single failing entry goes back to its task with the log, so it blocks
-//! nobody. After landing, the tree of the branch is compared with the tested one.
+//! tested. If it passes, the branch advances to it, never by force. If it fails, the batch is split, and
+//! both halves are built again. A single entry that fails twice goes back to its task with the log, so
+//! it blocks nobody; the failure of its tree is remembered while the batch is being split, successes
+//! never are. After landing, the tree of the branch is compared with the tested one.
 //!
 //! [`step()`] is pure; its caller merges, tests, pushes and tells the tasks.
 

@@ -375,6 +375,8 @@ impl Transition {
     fn gates_finished(&mut self, build: QueueBuild, passed: bool, log: Reference) {
         let Some(commit) = build.commit.clone() else { return };
         match (build.phase, passed) {
+            // Halves tell as much as a second run, and one of them may land.
+            (BuildPhase::Testing, false) if build.entries.len() > 1 => self.split(&build.entries),
             (BuildPhase::Testing, false) => {
                 let build = QueueBuild { log: Some(log), ..build };
                 self.run_gates(build, commit.tested, BuildPhase::Retesting);
@@ -400,7 +402,7 @@ impl Transition {
                 }
             }
             (BuildPhase::RetestingBase, false) => self.red_base(&build, &commit),
-            // Only the second failure of a commit counts.
+            // Only the second failure of a change counts.
             (_, _) => self.red(build, &commit, log),
         }
     }
@@ -411,7 +413,7 @@ impl Transition {
         self.queue.build = Some(QueueBuild { phase: BuildPhase::Advancing, ..build });
     }
 
-    /// Handles a build that failed twice: splits it, or returns its only entry.
+    /// Handles a build whose failure is known to be its own: splits it, or returns its only entry.
     fn red(&mut self, build: QueueBuild, commit: &BuiltCommit, log: Reference) {
         self.queue.failed_trees.insert(commit.tree.clone(), log.clone());
         if let [only] = build.entries[..] {
@@ -426,7 +428,11 @@ impl Transition {
             }
             return;
         }
-        let (first, second) = build.entries.split_at(build.entries.len().div_ceil(2));
+        self.split(&build.entries);
+    }
+
+    fn split(&mut self, entries: &[EntryKey]) {
+        let (first, second) = entries.split_at(entries.len().div_ceil(2));
         self.queue.parts.push(second.to_vec());
         self.queue.parts.push(first.to_vec());
     }
