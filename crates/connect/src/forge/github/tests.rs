@@ -253,6 +253,47 @@ async fn servers_without_merge_queues_are_read_without_that_field() {
 }
 
 #[tokio::test]
+async fn programs_do_not_review_and_others_do_not_hide_a_comment() {
+    let server = FakeServer::start(|request| {
+        if request.call != "POST /graphql" {
+            return observing(request);
+        }
+        let mut pull = observed();
+        let review = |author: Value, state: &str, commit: Value| {
+            json!({
+                "databaseId": 6, "author": author, "state": state, "body": "", "commit": commit,
+                "authorCanPushToRepository": true,
+            })
+        };
+        let (bot, ann) = (json!({ "__typename": "Bot", "login": "ci" }), json!({ "login": "ann" }));
+        pull["reviews"]["nodes"] = json!([
+            review(bot, "APPROVED", json!({ "oid": HEAD })),
+            review(ann.clone(), "CHANGES_REQUESTED", Value::Null),
+        ]);
+        pull["reviewThreads"]["nodes"][0]["comments"]["nodes"] = json!([
+            { "databaseId": 10, "author": ann, "body": "Why?" },
+            { "databaseId": 11, "author": { "login": "eve" }, "body": "Do not mind." },
+        ]);
+        FakeResponse::json(200, &json!({ "data": { "repository": { "p7": pull } } }))
+    })
+    .await;
+    let forge = server.forge(ForgeKind::Github);
+    let asked = [ObservedChange { number: 7, cursor: None }];
+    let observation = forge.observe("acme/app", &asked).await.unwrap();
+    let [(facts, _)] = observation.changes.as_slice() else { panic!("{observation:?}") };
+    let reviews = facts.reviews.iter().map(|it| (it.by.as_str(), it.verdict, it.can_write));
+    assert_eq!(
+        reviews.collect::<Vec<_>>(),
+        [
+            ("ann", ReviewVerdict::ChangesRequested, true),
+            ("ci[bot]", ReviewVerdict::Approved, false),
+        ]
+    );
+    let thread = facts.threads.iter().find(|it| it.id == "PRRT_1").unwrap();
+    assert_eq!((thread.last_comment.as_str(), thread.can_write), ("10", true));
+}
+
+#[tokio::test]
 async fn facts_are_exact_and_left_out_while_nothing_changes() {
     let server = FakeServer::start(observing).await;
     let forge = server.forge(ForgeKind::Github);
