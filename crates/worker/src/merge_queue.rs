@@ -255,14 +255,20 @@ impl MergeQueueActivities {
         if newest != commit.tip {
             return Ok(AdvanceResult::TipMoved);
         }
-        let mut left = Vec::new();
+        let (mut left, mut is_unknown) = (Vec::new(), false);
         for entry in &entries {
-            if matches!(self.standing(entry).await?, EntryStanding::Left) {
-                left.push(entry.key);
+            match self.standing(entry).await? {
+                EntryStanding::Valid => {}
+                EntryStanding::Left => left.push(entry.key),
+                EntryStanding::Unknown => is_unknown = true,
             }
         }
         if !left.is_empty() {
             return Ok(AdvanceResult::Left(left));
+        }
+        if is_unknown {
+            // The next build puts it aside. Nothing lands that may not be wanted any more.
+            return Ok(AdvanceResult::TipMoved);
         }
         let effect = Effect {
             key: format!("tamma/queue/{}/{number}/{}", queue.as_task(), commit.tested),
@@ -369,7 +375,11 @@ impl MergeQueueActivities {
             // The branch contains it; merging it changes nothing.
             StoredStatus::Merged => EntryStanding::Valid,
             StoredStatus::Open => match self.read_again(change).await? {
-                Some(facts) => standing_of(&facts, head),
+                Some(facts) => {
+                    let rules = store.rules(entry.policy).await?;
+                    let approvals = rules.delivery.pull_requests.approvals;
+                    standing_of(&facts, head, approvals)
+                }
                 None => EntryStanding::Unknown,
             },
         })
@@ -504,8 +514,9 @@ async fn newest_commit(mirror: &Mirror, queue: &QueueAddress) -> Result<CommitId
     mirror.ls_remote_ref(&name).await?.ok_or_else(missing)
 }
 
-/// Returns the standing of an entry with these facts about its pull request.
-fn standing_of(facts: &PullRequestFacts, head: CommitId) -> EntryStanding {
+/// Returns the standing of an entry with these facts about its pull request, which needs this number of
+/// approvals.
+fn standing_of(facts: &PullRequestFacts, head: CommitId, approvals: u8) -> EntryStanding {
     let requests_changes =
         |it: &ReviewFact| it.can_write && it.verdict == ReviewVerdict::ChangesRequested;
     match facts.status {
@@ -518,6 +529,8 @@ fn standing_of(facts: &PullRequestFacts, head: CommitId) -> EntryStanding {
         EntryStanding::Left
     } else if facts.incomplete {
         EntryStanding::Unknown
+    } else if facts.approvals_of(head) < usize::from(approvals) {
+        EntryStanding::Left
     } else {
         EntryStanding::Valid
     }
@@ -631,9 +644,9 @@ mod tests {
             queued: false,
             incomplete: false,
         };
-        let standing = |facts: &PullRequestFacts| standing_of(facts, commit("1"));
+        let standing = |facts: &PullRequestFacts| standing_of(facts, commit("1"), 0);
         assert!(matches!(standing(&facts), EntryStanding::Valid));
-        assert!(matches!(standing_of(&facts, commit("3")), EntryStanding::Left));
+        assert!(matches!(standing_of(&facts, commit("3"), 0), EntryStanding::Left));
         let draft = PullRequestFacts { draft: true, ..facts.clone() };
         assert!(matches!(standing(&draft), EntryStanding::Left));
         let review = ReviewFact {
@@ -647,6 +660,19 @@ mod tests {
         let outsider = ReviewFact { can_write: false, ..review };
         let reviewed = PullRequestFacts { reviews: vec![outsider], ..facts.clone() };
         assert!(matches!(standing(&reviewed), EntryStanding::Valid));
+        // An approval that was taken back, or that is of another commit, does not count.
+        assert!(matches!(standing_of(&facts, commit("1"), 1), EntryStanding::Left));
+        let approval = |digit| ReviewFact {
+            by: "bo".to_owned(),
+            commit: commit(digit),
+            verdict: ReviewVerdict::Approved,
+            can_write: true,
+        };
+        for (digit, is_valid) in [("1", true), ("2", false)] {
+            let approved = PullRequestFacts { reviews: vec![approval(digit)], ..facts.clone() };
+            let standing = standing_of(&approved, commit("1"), 1);
+            assert_eq!(matches!(standing, EntryStanding::Valid), is_valid);
+        }
         let status = PullRequestStatus::Closed { by: "bo".to_owned() };
         let closed = PullRequestFacts { status, ..facts.clone() };
         assert!(matches!(standing(&closed), EntryStanding::Left));

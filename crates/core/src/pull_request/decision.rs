@@ -151,12 +151,7 @@ fn allow_merge(
     if facts.reviews.iter().any(requests_changes) {
         return Wait(Stage::ChangesRequested);
     }
-    let approvals = facts
-        .reviews
-        .iter()
-        .filter(|it| it.can_write && it.verdict == ReviewVerdict::Approved && it.commit == head)
-        .count();
-    if facts.draft || approvals < usize::from(rules.approvals) {
+    if facts.draft || facts.approvals_of(head) < usize::from(rules.approvals) {
         return Wait(Stage::WaitingForReview);
     }
     // 10. Merge exactly what was judged.
