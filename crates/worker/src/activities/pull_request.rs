@@ -238,6 +238,14 @@ async fn merge(
     head: CommitId,
 ) -> Result<PullRequestOutcome, ForgeFailure> {
     let rules = &ctx.rules.delivery;
+    let stored = services.store.pull_request(ctx.task.id).await?;
+    let unknown = || Error::Internal("the pull request is not stored".to_owned());
+    let stored = stored.ok_or_else(unknown)?;
+    // The gates passed for this base only.
+    let found = forge.find(&stored.branch, &stored.base_branch).await?;
+    if found.is_none_or(|it| it.number != known.number) {
+        return Err(ForgeFailure::Refused(other_base_text(known.number, &stored.base_branch)));
+    }
     match rules.queue.mode {
         MergeQueueMode::Off => {
             let (job, method) = (ctx.request.job_number, rules.pull_requests.merge_method);
@@ -247,10 +255,18 @@ async fn merge(
             })
         }
         MergeQueueMode::Tamma => {
-            enqueue(services, ctx, forge, head).await?;
+            enqueue(services, ctx, forge, (head, stored.base_branch)).await?;
             Ok(PullRequestOutcome::Queued)
         }
     }
+}
+
+/// Returns what to do if somebody gave a pull request another base.
+fn other_base_text(number: u64, base_branch: &str) -> String {
+    format!(
+        "pull request #{number} goes to another branch than `{base_branch}`, for which it was tested; \
+         give it this base again and retry, or merge it yourself"
+    )
 }
 
 /// Adds the change to Tamma's own queue, and starts the queue if it does not run.
@@ -258,11 +274,8 @@ async fn enqueue(
     services: &Services,
     ctx: &JobContext,
     forge: &ForgeContext,
-    head: CommitId,
+    (head, branch): (CommitId, String),
 ) -> Result<(), ForgeFailure> {
-    let stored = services.store.pull_request(ctx.task.id).await?;
-    let unknown = || Error::Internal("the pull request is not stored".to_owned());
-    let branch = stored.ok_or_else(unknown)?.base_branch;
     let name = forge.forge.name().to_owned();
     let address = QueueAddress::new(ctx.project(), name, &forge.repository, branch);
     let Some(client) = &ctx.callbacks.temporal else {
@@ -311,6 +324,12 @@ mod tests {
         let kept = feedback_comments(&["41".to_owned(), "42".to_owned()], &comments);
         let kept: Vec<_> = kept.iter().map(|it| (it.thread.as_str(), it.by.as_str())).collect();
         assert_eq!(kept, [("41", "ann"), ("41", "bo"), ("42", "bo")]);
+    }
+
+    #[test]
+    fn another_base_is_named_with_what_to_do() {
+        let text = other_base_text(7, "main");
+        assert!(text.contains("#7") && text.contains("`main`") && text.contains("retry"), "{text}");
     }
 
     #[test]
