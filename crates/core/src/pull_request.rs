@@ -57,6 +57,10 @@ pub struct PullRequestState {
     /// A person answered that the repository has no CI.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub without_checks: bool,
+    /// Head for which a person goes on without required checks that did not start. The next head needs
+    /// them again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub without_required: Option<CommitId>,
     /// Failed checks that the change caused and that have not gone back to the agent.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub caused: Vec<Feedback>,
@@ -158,6 +162,7 @@ impl PullRequestState {
             facts: None,
             stage: PullRequestStage::WaitingForChecks,
             without_checks: false,
+            without_required: None,
             caused: Vec::new(),
             job: None,
             facts_used: false,

@@ -261,8 +261,11 @@ impl<'a> Checks<'a> {
                 CheckResult::Passed => {}
             }
         }
-        let is_absent = all.is_empty() || !missing_checks(facts, rules).is_empty();
-        let missing = is_absent && !memory.without_checks;
+        let missing = if missing_checks(facts, rules).is_empty() {
+            all.is_empty() && !memory.without_checks
+        } else {
+            memory.without_required != Some(memory.pushed)
+        };
         Self { failed, pending, missing }
     }
 }

@@ -280,7 +280,15 @@ impl StepBuilder<'_> {
         let Some(memory) = &mut self.task_loop.pull_request else { return };
         match problem {
             // The clock starts again, so to retry is to wait again.
-            PullRequestProblem::NoChecks => memory.without_checks = !retry,
+            PullRequestProblem::NoChecks => {
+                let facts = memory.facts.as_deref();
+                // Only the absence of any CI is a property of the repository.
+                if facts.is_some_and(|facts| !missing_checks(facts, rules).is_empty()) {
+                    memory.without_required = (!retry).then_some(memory.pushed);
+                } else {
+                    memory.without_checks = !retry;
+                }
+            }
             // Commits that came after the question are asked about again.
             PullRequestProblem::HeadMoved => memory.adopt = memory.asked_head.take(),
             PullRequestProblem::RoundsUsedUp if retry => {

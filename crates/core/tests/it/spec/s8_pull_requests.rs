@@ -339,6 +339,25 @@ fn a_required_check_that_never_starts_counts_as_no_check() {
 }
 
 #[test]
+fn to_go_on_without_a_required_check_holds_for_one_head() {
+    let mut world = waiting(DeliveryMode::Merge);
+    let mut facts = world.facts();
+    facts.checks.push(CheckFact {
+        name: "e2e".to_owned(),
+        id: format!("{NOT_STARTED_ID}e2e"),
+        required: true,
+        result: CheckResult::Pending,
+    });
+    world.observe(facts);
+    world.tick_at(10);
+    assert_eq!(cause(&world), Some(PullRequestProblem::NoChecks));
+    world.ask(Action::Continue { grant: Grant::default() });
+    assert_eq!(*job(&world), PullRequestJob::Merge { head: commit(HEAD) });
+    let memory = world.it.pull_request.as_ref().expect("a pull request");
+    assert_eq!((memory.without_required, memory.without_checks), (Some(commit(HEAD)), false));
+}
+
+#[test]
 fn a_rebase_that_keeps_the_change_is_tested_and_delivered_without_another_review() {
     let mut world = World::with(|rules| {
         rules.delivery.mode = DeliveryMode::Merge;
