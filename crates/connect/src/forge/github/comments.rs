@@ -329,12 +329,42 @@ impl GithubClient {
             Err(error) => return Err(error),
         };
         // Oldest first.
-        let last = events.iter().rev().find(|it| {
+        let last = events.iter().rposition(|it| {
             let name = it["label"]["name"].as_str();
             it["event"] == "labeled" && name.is_some_and(|it| it.eq_ignore_ascii_case(label))
         });
-        let actor = last.map(|it| &it["actor"]).filter(|it| it["type"] != "Bot");
+        let mut since = events.iter().skip(last.unwrap_or(events.len()));
+        let Some(set) = since.next() else { return Ok(None) };
+        let actor = Some(&set["actor"]).filter(|it| it["type"] != "Bot");
         let Some(by) = actor.and_then(|it| it["login"].as_str()) else { return Ok(None) };
+        // Title and text must be those that the account saw.
+        let renamed = since.rfind(|it| it["event"] == "renamed").map(|it| login(&it["actor"]));
+        let edited = self.edited_since(repository, number, &set["created_at"]).await?;
+        for editor in renamed.iter().chain(&edited) {
+            if !self.can_write(repository, editor).await? {
+                return Ok(None);
+            }
+        }
         Ok(self.can_write(repository, by).await?.then(|| clip(by)))
+    }
+
+    /// Returns the account that edited the text of an issue last, if that was after a time. Without a
+    /// time, each edit counts.
+    async fn edited_since(
+        &self,
+        repository: &str,
+        number: u64,
+        since: &Value,
+    ) -> Result<Option<String>, Error> {
+        const QUERY: &str = "query($owner: String!, $name: String!, $number: Int!) { \
+            repository(owner: $owner, name: $name) { issue(number: $number) { \
+            lastEditedAt editor { __typename login } } } }";
+        let (owner, name) = repository.split_once('/').unwrap_or_default();
+        let variables = json!({ "owner": owner, "name": name, "number": number });
+        let data = self.graphql("read who edited an issue", QUERY, variables).await?;
+        let issue = &data["repository"]["issue"];
+        let time = |value: &Value| value.as_str().and_then(|it| it.parse::<Timestamp>().ok());
+        let is_later = time(&issue["lastEditedAt"]).is_some_and(|at| Some(at) >= time(since));
+        Ok(is_later.then(|| login(&issue["editor"])))
     }
 }

@@ -401,6 +401,42 @@ async fn issues_are_read_with_validators_and_without_pull_requests() {
     assert_eq!(sent.count(), 2);
 }
 
+/// Returns who set the label at nine o'clock, after another event and the last edit.
+async fn label_writer(
+    event: Value,
+    edited_at: &'static str,
+    editor: &'static str,
+) -> Option<String> {
+    let server = FakeServer::start(move |request| match request.call.split('?').next().unwrap() {
+        "GET /repos/acme/app/issues/1/events" => {
+            let set = json!({
+                "event": "labeled", "actor": { "login": "ann", "type": "User" },
+                "label": { "name": "tamma" }, "created_at": "2026-11-17T09:00:00Z",
+            });
+            FakeResponse::json(200, &json!([set, event]))
+        }
+        "POST /graphql" => {
+            let issue = json!({ "lastEditedAt": edited_at, "editor": { "login": editor } });
+            FakeResponse::json(200, &json!({ "data": { "repository": { "issue": issue } } }))
+        }
+        _ => observing(request),
+    })
+    .await;
+    server.forge(ForgeKind::Github).label_writer("acme/app", 1, "tamma").await.unwrap()
+}
+
+#[tokio::test]
+async fn label_does_not_count_for_a_text_that_nobody_with_access_saw() {
+    let (before, after) = ("2026-11-17T08:59:00Z", "2026-11-17T09:01:00Z");
+    let closed = json!({ "event": "closed" });
+    let by = Some("ann".to_owned());
+    assert_eq!(label_writer(closed.clone(), before, "eve").await, by);
+    assert_eq!(label_writer(closed.clone(), after, "ann").await, by);
+    assert_eq!(label_writer(closed, after, "eve").await, None);
+    let renamed = json!({ "event": "renamed", "actor": { "login": "eve", "type": "User" } });
+    assert_eq!(label_writer(renamed, before, "eve").await, None);
+}
+
 #[tokio::test]
 async fn comment_is_written_once_and_never_that_of_somebody_else() {
     let server = FakeServer::start(|request| match request.call.split('?').next().unwrap() {
