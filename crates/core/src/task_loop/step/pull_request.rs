@@ -7,7 +7,7 @@ use super::StepBuilder;
 use super::transitions::EntryReason;
 use crate::cause::{AlertCause, PullRequestProblem};
 use crate::escalation::{EscalationAction, EscalationDecision, EscalationReason};
-use crate::forge::{Mergeability, PullRequestFacts, PullRequestStatus};
+use crate::forge::{MAX_FACTS, Mergeability, PullRequestFacts, PullRequestStatus};
 use crate::history::{EntryData, EntryName};
 use crate::ids::{CommitId, Reference};
 use crate::pull_request::{
@@ -305,7 +305,12 @@ impl StepBuilder<'_> {
                 }
             }
             PullRequestProblem::Blocked if retry => memory.refused = None,
-            PullRequestProblem::Blocked | PullRequestProblem::Closed => {}
+            PullRequestProblem::Blocked => {
+                if memory.facts.as_ref().is_some_and(|facts| facts.incomplete) {
+                    memory.refused = Some(memory.pushed);
+                }
+            }
+            PullRequestProblem::Closed => {}
         }
     }
 
@@ -405,12 +410,20 @@ impl StepBuilder<'_> {
         let cause = AlertCause::PullRequest(problem);
         let reason = match problem {
             PullRequestProblem::NoChecks => self.missing_checks_reason(),
+            PullRequestProblem::Blocked => self.incomplete_reason(),
             PullRequestProblem::HeadMoved
             | PullRequestProblem::RoundsUsedUp
-            | PullRequestProblem::Blocked
             | PullRequestProblem::Closed => None,
         };
         self.escalate_to_person(Trigger::Alerted, cause, State::AwaitingMerge, reason)
+    }
+
+    /// Says that there are more facts than are read, if that is the reason.
+    fn incomplete_reason(&self) -> EntryReason {
+        let facts = self.task_loop.pull_request.as_ref()?.facts.as_ref()?;
+        let reason =
+            format!("more than {MAX_FACTS} checks, reviews or comments; merge it yourself");
+        facts.incomplete.then(|| reason.into())
     }
 
     /// Names the required checks that have not started.

@@ -443,8 +443,31 @@ fn a_late_report_of_an_earlier_head_is_not_somebody_elses_push() {
     let opened =
         OpenedPullRequest { number: 7, url: memory.url.clone(), head: commit(11), base: commit(1) };
     memory.update(&opened, commit(11));
-    let decision = decided(&memory, &ready(), &PullRequestRules::default());
+    let rules = PullRequestRules::default();
+    let decision = decided(&memory, &ready(), &rules);
     assert_eq!(decision, PullRequestDecision::Wait(PullRequestStage::HeadMoved));
+    // It stays: the newest head was not pushed, because somebody had closed the pull request.
+    let late = |memory: &PullRequestState| {
+        decide(memory, &ready(), DeliveryMode::Merge, &rules, minute(0), minute(10))
+    };
+    assert_eq!(late(&memory), PullRequestDecision::Ask(PullRequestProblem::HeadMoved));
+    memory.adopt = Some(commit(HEAD));
+    let adopt = PullRequestJob::Adopt { head: commit(HEAD) };
+    assert_eq!(late(&memory), PullRequestDecision::Start(adopt));
+}
+
+#[test]
+fn a_pull_request_with_too_many_facts_is_left_to_a_person() {
+    let mut world = waiting(DeliveryMode::Merge);
+    let facts = PullRequestFacts { incomplete: true, ..world.facts() };
+    world.observe(facts);
+    assert_eq!(world.it.wake_at(&world.rules), Some(minute(10)));
+    world.tick_at(10);
+    assert_eq!(cause(&world), Some(PullRequestProblem::Blocked));
+    world.ask(Action::Continue { grant: Grant::default() });
+    assert_eq!((world.it.state, world.started_job()), (State::AwaitingMerge, None));
+    let stage = world.it.pull_request.as_ref().map(|memory| memory.stage);
+    assert_eq!(stage, Some(PullRequestStage::Blocked));
 }
 
 #[test]
