@@ -612,6 +612,18 @@ fn stale_facts_are_not_acted_on_twice() {
 }
 
 #[test]
+fn attempts_without_a_result_are_limited() {
+    let mut world = waiting(DeliveryMode::Merge);
+    for base in 51..71 {
+        assert_eq!(cause(&world), None);
+        let facts = PullRequestFacts { base: commit(base), ..world.facts() };
+        world.observe(facts);
+        finish(&mut world, PullRequestOutcome::Stale);
+    }
+    assert_eq!(cause(&world), Some(PullRequestProblem::Blocked));
+}
+
+#[test]
 fn the_same_facts_again_change_nothing() {
     let mut world = waiting(DeliveryMode::PullRequest);
     let facts = world.facts();
