@@ -16,6 +16,9 @@ use super::{GithubClient, GithubObject};
 /// Most pages of a list. Older entries than the newest thousand are not looked at.
 const MAX_PAGES: u32 = 10;
 
+/// Most issues of one read whose comments are read apart.
+const MAX_ISSUES: usize = 100;
+
 const WRITE: &str = "write a comment";
 
 #[derive(Deserialize)]
@@ -262,13 +265,25 @@ impl GithubClient {
         };
         let request = changed(format!("/repos/{repository}/issues")).query("state", "all");
         let (issues, _): (Vec<GithubIssue>, bool) = self.list(request, MAX_PAGES).await?;
-        let issues: Vec<GithubIssue> =
+        let mut issues: Vec<GithubIssue> =
             issues.into_iter().filter(|it| it.pull_request.is_none()).collect();
         if issues.is_empty() {
             return Ok(Vec::new());
         }
         let request = changed(format!("/repos/{repository}/issues/comments"));
-        let (comments, _): (Vec<GithubComment>, bool) = self.list(request, MAX_PAGES).await?;
+        let (mut comments, has_more): (Vec<GithubComment>, bool) =
+            self.list(request, MAX_PAGES).await?;
+        if has_more {
+            // The newest are missing. The next read continues with the other issues.
+            issues.truncate(MAX_ISSUES);
+            comments.clear();
+            for issue in &issues {
+                let path = format!("/repos/{repository}/issues/{}/comments", issue.number);
+                let (own, _): (Vec<GithubComment>, bool) =
+                    self.list(changed(path), MAX_PAGES).await?;
+                comments.extend(own);
+            }
+        }
         let account = self.account().await?;
         let mut by_issue: BTreeMap<u64, Vec<GithubComment>> = BTreeMap::new();
         for comment in comments {
