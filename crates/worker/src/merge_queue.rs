@@ -375,7 +375,9 @@ impl MergeQueueActivities {
             // The branch contains it; merging it changes nothing.
             StoredStatus::Merged => EntryStanding::Valid,
             StoredStatus::Open => match self.read_again(change).await? {
-                Some(facts) => {
+                // Then the task asks.
+                Some((_, false)) => EntryStanding::Left,
+                Some((facts, true)) => {
                     let rules = store.rules(entry.policy).await?;
                     let approvals = rules.delivery.pull_requests.approvals;
                     standing_of(&facts, head, approvals)
@@ -385,18 +387,26 @@ impl MergeQueueActivities {
         })
     }
 
-    /// Reads a pull request from its forge. Without a forge, the stored facts count.
+    /// Reads a pull request from its forge, and whether an open one still goes to its base branch.
+    /// Without a forge, the stored facts count.
     async fn read_again(
         &self,
         change: StoredPullRequest,
-    ) -> Result<Option<PullRequestFacts>, Error> {
+    ) -> Result<Option<(PullRequestFacts, bool)>, Error> {
         let forge = self.services.forges.client(&change.forge);
         let forge = forge.map_err(|error| Error::Configuration(error.to_string()))?;
-        let Some(forge) = forge else { return Ok(change.facts) };
+        let Some(forge) = forge else { return Ok(change.facts.map(|facts| (facts, true))) };
         let asked = [ObservedChange { number: change.number, cursor: None }];
         let observed = forge.observe(&change.repository, &asked).await?;
         let mut facts = observed.changes.into_iter().map(|(facts, _)| facts);
-        Ok(facts.find(|it| it.number == change.number))
+        let Some(facts) = facts.find(|it| it.number == change.number) else { return Ok(None) };
+        if facts.status != PullRequestStatus::Open {
+            return Ok(Some((facts, true)));
+        }
+        let (branch, base) = (&change.branch, &change.base_branch);
+        let found = forge.find_change(&change.repository, branch, base).await?;
+        let keeps_base = found.is_some_and(|it| it.number == change.number);
+        Ok(Some((facts, keeps_base)))
     }
 
     async fn merge_commit(
