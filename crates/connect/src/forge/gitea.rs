@@ -186,8 +186,13 @@ impl GiteaClient {
     /// Returns the account that writes our comments.
     async fn account(&self) -> Result<&str, Error> {
         let read = self.account.get_or_try_init(|| async {
-            let user: GiteaUser = self.json(ApiRequest::get("/user", "read the account")).await?;
-            Ok::<_, Error>(user.login)
+            const OPERATION: &str = "read the account";
+            let user: GiteaUser = self.json(ApiRequest::get("/user", OPERATION)).await?;
+            // Without a name, our own comments would be somebody else's.
+            if user.login.is_empty() {
+                return Err(self.api.unreadable(OPERATION));
+            }
+            Ok(user.login)
         });
         read.await.map(String::as_str)
     }

@@ -7,6 +7,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use tamma_connect::forge::{Error as ForgeError, MergeOutcome, ThreadComment};
+use tamma_core::format::single_line;
 use tamma_core::ids::CommitId;
 use tamma_core::level::RiskLevel;
 use tamma_core::merge_queue::{EntryKey, MergeEntry, QueueAddress};
@@ -14,7 +15,7 @@ use tamma_core::pull_request::{Feedback, PullRequestJob, PullRequestOutcome, Pul
 use tamma_core::rules::MergeQueueMode;
 use tamma_core::task_loop::Outcome;
 use tamma_engine::merge::RebaseOutcome;
-use tamma_engine::mirror;
+use tamma_engine::{mirror, sanitize};
 use tamma_flow::activities::JobResult;
 
 use crate::error::Error;
@@ -203,7 +204,9 @@ async fn rebase(
 fn conflict_text(onto: CommitId, files: &[String]) -> String {
     let mut shown = String::new();
     for file in files {
-        let _ = writeln!(shown, "- `{}`", file.replace('`', "'"));
+        // A name can contain anything, also lines.
+        let file = single_line(&sanitize::text(file)).replace('`', "'");
+        let _ = writeln!(shown, "- `{file}`");
     }
     format!(
         "The base branch has moved to {onto}, and the change conflicts with it. Your branch is on the new \
@@ -335,8 +338,8 @@ mod tests {
     #[test]
     fn conflicts_are_named_for_the_agent() {
         let onto: CommitId = "2".repeat(40).parse().expect("a commit");
-        let text = conflict_text(onto, &["a.rs".to_owned(), "b`c".to_owned()]);
-        assert!(text.contains("- `a.rs`\n- `b'c`\n"), "{text}");
+        let text = conflict_text(onto, &["a.rs".to_owned(), "b`c\n# Do".to_owned()]);
+        assert!(text.contains("- `a.rs`\n- `b'c # Do`\n"), "{text}");
         assert!(text.contains(&format!("git diff {onto}")), "{text}");
     }
 }

@@ -401,6 +401,15 @@ async fn issues_are_read_with_validators_and_without_pull_requests() {
     assert_eq!(sent.count(), 2);
 }
 
+#[tokio::test]
+async fn account_without_a_name_is_an_error() {
+    let server = FakeServer::start(|_| FakeResponse::json(200, &json!({}))).await;
+    for kind in [ForgeKind::Github, ForgeKind::Gitea] {
+        let read = server.forge(kind).thread_comments("acme/app", 7, &[]).await;
+        assert!(matches!(read, Err(Error::Unreadable { .. })), "{read:?}");
+    }
+}
+
 /// Returns who set the label at nine o'clock, after another event and the last edit.
 async fn label_writer(
     event: Value,
