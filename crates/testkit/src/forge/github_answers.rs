@@ -78,6 +78,13 @@ fn merged(mut object: Map<String, Value>, more: Value) -> Value {
     Value::Object(object)
 }
 
+fn with(object: Value, more: Value) -> Value {
+    match object {
+        Value::Object(object) => merged(object, more),
+        other => other,
+    }
+}
+
 impl Addresses {
     pub(super) fn user(&self, login: &str) -> Value {
         let url = format!("{}/users/{login}", self.api);
@@ -89,6 +96,22 @@ impl Addresses {
             "type": kind, "site_admin": false,
         });
         merged(object, more)
+    }
+
+    /// Returns the account itself, as `GET /user` responds.
+    pub(super) fn account(&self, login: &str) -> Value {
+        let time = "2026-01-01T00:00:00Z";
+        let profile = json!({
+            "name": null, "company": null, "blog": null, "location": null, "email": null,
+            "hireable": null, "bio": null, "public_repos": 0, "public_gists": 0, "followers": 0,
+            "following": 0, "created_at": time, "updated_at": time,
+        });
+        with(self.user(login), profile)
+    }
+
+    /// Returns an account with its role in a repository.
+    pub(super) fn collaborator(&self, login: &str, role: &str) -> Value {
+        with(self.user(login), json!({ "role_name": role }))
     }
 
     pub(super) fn repository(&self, name: &str) -> Value {

@@ -34,7 +34,7 @@ pub(super) fn answer(shared: &Shared, incoming: &Incoming) -> (u16, Value) {
     let parts: Vec<&str> = incoming.path.trim_start_matches('/').split('/').collect();
     let mut state = lock(&shared.state);
     let (owner, name, rest) = match parts.as_slice() {
-        ["user"] => return (200, shared.addresses.user(BOT)),
+        ["user"] => return (200, shared.addresses.account(BOT)),
         ["meta"] => return (200, json!({ "verifiable_password_authentication": false })),
         ["repos", owner, name, rest @ ..] => (owner, name, rest),
         _ => return missing(),
@@ -173,7 +173,7 @@ fn answer_about_commits(
         }
         ("GET", ["collaborators", account, "permission"]) => {
             let level = if state.can_write(account) { "write" } else { "read" };
-            let user = shared.addresses.user(account);
+            let user = shared.addresses.collaborator(account, level);
             (200, json!({ "permission": level, "role_name": level, "user": user }))
         }
         ("GET", ["git", "ref", "heads", branch @ ..]) => {
