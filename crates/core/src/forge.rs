@@ -85,6 +85,16 @@ pub struct PullRequestFacts {
     pub incomplete: bool,
 }
 
+impl PullRequestFacts {
+    /// Returns the number of people who can push and approved a commit.
+    pub fn approvals_of(&self, commit: CommitId) -> usize {
+        let approves = |it: &&ReviewFact| {
+            it.can_write && it.verdict == ReviewVerdict::Approved && it.commit == commit
+        };
+        self.reviews.iter().filter(approves).count()
+    }
+}
+
 /// Status of a pull request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

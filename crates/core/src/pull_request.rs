@@ -27,6 +27,9 @@ pub const NOT_STARTED_ID: &str = "missing:";
 /// Earlier heads that are remembered, so that a late report of one is not somebody else's push.
 const EARLIER_HEADS: usize = 10;
 
+/// Attempts with one head that can end without a result before a person is asked.
+pub(crate) const MAX_STALE: u8 = 20;
+
 /// Memory of a task about its pull request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PullRequestState {
@@ -57,6 +60,10 @@ pub struct PullRequestState {
     /// A person answered that the repository has no CI.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub without_checks: bool,
+    /// Head for which a person goes on without required checks that did not start. The next head needs
+    /// them again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub without_required: Option<CommitId>,
     /// Failed checks that the change caused and that have not gone back to the agent.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub caused: Vec<Feedback>,
@@ -84,6 +91,9 @@ pub struct PullRequestState {
     /// Commit whose change is the one that was reviewed before, on another base.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub same_change: Option<CommitId>,
+    /// Attempts with this head that ended without a result, because the forge had something else.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stale: Option<u8>,
 }
 
 /// Pull request that a delivery opened or updated.
@@ -158,6 +168,7 @@ impl PullRequestState {
             facts: None,
             stage: PullRequestStage::WaitingForChecks,
             without_checks: false,
+            without_required: None,
             caused: Vec::new(),
             job: None,
             facts_used: false,
@@ -167,6 +178,7 @@ impl PullRequestState {
             refused: None,
             conflict: None,
             same_change: None,
+            stale: None,
         }
     }
 
@@ -193,8 +205,15 @@ impl PullRequestState {
         }
         self.caused.clear();
         (self.adopt, self.queued, self.refused, self.conflict) = (None, None, None, None);
-        self.asked_head = None;
+        (self.asked_head, self.stale) = (None, None);
         self.facts_used = false;
+    }
+
+    /// Counts an attempt without a result. Returns `true` if there were so many that a person is asked.
+    pub(crate) fn count_stale(&mut self) -> bool {
+        let count = self.stale.unwrap_or_default().saturating_add(1);
+        self.stale = Some(count);
+        count >= MAX_STALE
     }
 
     /// Marks feedback as handled.

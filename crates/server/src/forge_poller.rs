@@ -383,6 +383,11 @@ impl PollRounds {
                         polled.changed.push(stored.task);
                     }
                 }
+                // A complete read leaves nothing out. So the page shows when it was read last.
+                None if request.cursor.is_none() => {
+                    let (task, number) = (stored.task, stored.number);
+                    tracing::warn!(%task, number, "pull request is gone, or cannot be read");
+                }
                 None => unchanged.push(stored.clone()),
             }
         }

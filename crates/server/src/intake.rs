@@ -150,9 +150,9 @@ impl<'a> IssueIntake<'a> {
         }
         let Some(claimed) = claimed else { return Ok(None) };
         if !self.app.store.is_task_id_used(claimed.task).await? {
-            // A claim without a task is of a server that died, or of an issue that was closed before.
-            if issue.open {
-                let request = request.unwrap_or(IntakeRequest { by: &issue.by, comment: None });
+            // A claim without a task is of a server that died, of a task that was refused, or of an issue
+            // that was closed before. The request may be taken back meanwhile, or the text another one.
+            if let Some(request) = request.or_else(|| own_request(issue)) {
                 Box::pin(self.add_task(issue, &claimed, &request)).await?;
             }
             return Ok(None);
@@ -273,6 +273,12 @@ fn intake_request<'a>(
     let by = labelled_by.or_else(|| issue.can_write.then_some(issue.by.as_str()));
     let by = by.filter(|_| has_label(issue, label))?;
     Some(IntakeRequest { by, comment: None })
+}
+
+/// Returns the request of the author of an open issue that is claimed, if the author can push.
+fn own_request(issue: &IntakeIssue) -> Option<IntakeRequest<'_>> {
+    let counts = issue.open && issue.can_write;
+    counts.then_some(IntakeRequest { by: &issue.by, comment: None })
 }
 
 fn has_label(issue: &IntakeIssue, label: &str) -> bool {
@@ -438,6 +444,14 @@ mod tests {
         let body = IntakeIssue { body: "@tamma go".to_owned(), ..issue() };
         assert_eq!(by(&body), None);
         assert_eq!(by(&IntakeIssue { can_write: true, ..body }).as_deref(), Some("eve"));
+    }
+
+    #[test]
+    fn a_claimed_issue_of_somebody_who_cannot_push_needs_its_request_again() {
+        assert_eq!(own_request(&issue()), None);
+        let own = IntakeIssue { can_write: true, ..issue() };
+        assert_eq!(own_request(&own).map(|it| it.by), Some("eve"));
+        assert_eq!(own_request(&IntakeIssue { open: false, ..own }), None);
     }
 
     #[test]

@@ -255,14 +255,20 @@ impl MergeQueueActivities {
         if newest != commit.tip {
             return Ok(AdvanceResult::TipMoved);
         }
-        let mut left = Vec::new();
+        let (mut left, mut is_unknown) = (Vec::new(), false);
         for entry in &entries {
-            if matches!(self.standing(entry).await?, EntryStanding::Left) {
-                left.push(entry.key);
+            match self.standing(entry).await? {
+                EntryStanding::Valid => {}
+                EntryStanding::Left => left.push(entry.key),
+                EntryStanding::Unknown => is_unknown = true,
             }
         }
         if !left.is_empty() {
             return Ok(AdvanceResult::Left(left));
+        }
+        if is_unknown {
+            // The next build puts it aside. Nothing lands that may not be wanted any more.
+            return Ok(AdvanceResult::TipMoved);
         }
         let effect = Effect {
             key: format!("tamma/queue/{}/{number}/{}", queue.as_task(), commit.tested),
@@ -369,24 +375,38 @@ impl MergeQueueActivities {
             // The branch contains it; merging it changes nothing.
             StoredStatus::Merged => EntryStanding::Valid,
             StoredStatus::Open => match self.read_again(change).await? {
-                Some(facts) => standing_of(&facts, head),
+                // Then the task asks.
+                Some((_, false)) => EntryStanding::Left,
+                Some((facts, true)) => {
+                    let rules = store.rules(entry.policy).await?;
+                    let approvals = rules.delivery.pull_requests.approvals;
+                    standing_of(&facts, head, approvals)
+                }
                 None => EntryStanding::Unknown,
             },
         })
     }
 
-    /// Reads a pull request from its forge. Without a forge, the stored facts count.
+    /// Reads a pull request from its forge, and whether an open one still goes to its base branch.
+    /// Without a forge, the stored facts count.
     async fn read_again(
         &self,
         change: StoredPullRequest,
-    ) -> Result<Option<PullRequestFacts>, Error> {
+    ) -> Result<Option<(PullRequestFacts, bool)>, Error> {
         let forge = self.services.forges.client(&change.forge);
         let forge = forge.map_err(|error| Error::Configuration(error.to_string()))?;
-        let Some(forge) = forge else { return Ok(change.facts) };
+        let Some(forge) = forge else { return Ok(change.facts.map(|facts| (facts, true))) };
         let asked = [ObservedChange { number: change.number, cursor: None }];
         let observed = forge.observe(&change.repository, &asked).await?;
         let mut facts = observed.changes.into_iter().map(|(facts, _)| facts);
-        Ok(facts.find(|it| it.number == change.number))
+        let Some(facts) = facts.find(|it| it.number == change.number) else { return Ok(None) };
+        if facts.status != PullRequestStatus::Open {
+            return Ok(Some((facts, true)));
+        }
+        let (branch, base) = (&change.branch, &change.base_branch);
+        let found = forge.find_change(&change.repository, branch, base).await?;
+        let keeps_base = found.is_some_and(|it| it.number == change.number);
+        Ok(Some((facts, keeps_base)))
     }
 
     async fn merge_commit(
@@ -504,8 +524,9 @@ async fn newest_commit(mirror: &Mirror, queue: &QueueAddress) -> Result<CommitId
     mirror.ls_remote_ref(&name).await?.ok_or_else(missing)
 }
 
-/// Returns the standing of an entry with these facts about its pull request.
-fn standing_of(facts: &PullRequestFacts, head: CommitId) -> EntryStanding {
+/// Returns the standing of an entry with these facts about its pull request, which needs this number of
+/// approvals.
+fn standing_of(facts: &PullRequestFacts, head: CommitId, approvals: u8) -> EntryStanding {
     let requests_changes =
         |it: &ReviewFact| it.can_write && it.verdict == ReviewVerdict::ChangesRequested;
     match facts.status {
@@ -518,6 +539,8 @@ fn standing_of(facts: &PullRequestFacts, head: CommitId) -> EntryStanding {
         EntryStanding::Left
     } else if facts.incomplete {
         EntryStanding::Unknown
+    } else if facts.approvals_of(head) < usize::from(approvals) {
+        EntryStanding::Left
     } else {
         EntryStanding::Valid
     }
@@ -631,9 +654,9 @@ mod tests {
             queued: false,
             incomplete: false,
         };
-        let standing = |facts: &PullRequestFacts| standing_of(facts, commit("1"));
+        let standing = |facts: &PullRequestFacts| standing_of(facts, commit("1"), 0);
         assert!(matches!(standing(&facts), EntryStanding::Valid));
-        assert!(matches!(standing_of(&facts, commit("3")), EntryStanding::Left));
+        assert!(matches!(standing_of(&facts, commit("3"), 0), EntryStanding::Left));
         let draft = PullRequestFacts { draft: true, ..facts.clone() };
         assert!(matches!(standing(&draft), EntryStanding::Left));
         let review = ReviewFact {
@@ -647,6 +670,19 @@ mod tests {
         let outsider = ReviewFact { can_write: false, ..review };
         let reviewed = PullRequestFacts { reviews: vec![outsider], ..facts.clone() };
         assert!(matches!(standing(&reviewed), EntryStanding::Valid));
+        // An approval that was taken back, or that is of another commit, does not count.
+        assert!(matches!(standing_of(&facts, commit("1"), 1), EntryStanding::Left));
+        let approval = |digit| ReviewFact {
+            by: "bo".to_owned(),
+            commit: commit(digit),
+            verdict: ReviewVerdict::Approved,
+            can_write: true,
+        };
+        for (digit, is_valid) in [("1", true), ("2", false)] {
+            let approved = PullRequestFacts { reviews: vec![approval(digit)], ..facts.clone() };
+            let standing = standing_of(&approved, commit("1"), 1);
+            assert_eq!(matches!(standing, EntryStanding::Valid), is_valid);
+        }
         let status = PullRequestStatus::Closed { by: "bo".to_owned() };
         let closed = PullRequestFacts { status, ..facts.clone() };
         assert!(matches!(standing(&closed), EntryStanding::Left));

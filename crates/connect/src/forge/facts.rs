@@ -1,14 +1,14 @@
 //! Rules for facts that are the same for every forge: newest checks and reviews, our own comments, and
 //! accounts with write access.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use chrono::TimeDelta;
 use tamma_core::forge::{
     CheckFact, CheckResult, MAX_FACTS, PullRequestFacts, ReviewFact, ReviewVerdict, ThreadFact,
 };
-use tamma_core::ids::Digest;
+use tamma_core::ids::{CommitId, Digest};
 use tamma_core::pull_request::NOT_STARTED_ID;
 use tamma_core::time::Timestamp;
 
@@ -16,6 +16,10 @@ use super::api::now;
 
 /// Name of our own check, which is no fact about the pull request.
 pub(super) const OWN_CHECK: &str = "tamma";
+
+/// Commit of a review about which the forge does not tell it. It is the head of no change, so an approval
+/// of it does not count.
+pub(super) const UNKNOWN_COMMIT: CommitId = CommitId::Sha1([0; 20]);
 
 /// Time for which an account's access and the required checks of a branch are remembered.
 const REMEMBERED: TimeDelta = TimeDelta::minutes(10);
@@ -156,6 +160,21 @@ pub(super) struct ThreadNote {
     pub(super) by: String,
     pub(super) bot: bool,
     pub(super) text: String,
+}
+
+/// Returns the comments of a thread that count: ours, and those of people who can push, if there are
+/// any. Anybody can write in a thread, which must not hide what one of these people said before.
+pub(super) fn counting_notes(
+    mut notes: Vec<ThreadNote>,
+    account: &str,
+    writers: &BTreeSet<String>,
+) -> Vec<ThreadNote> {
+    let is_own = |it: &ThreadNote| is_ours(&it.text, &it.by, account);
+    let counts = |it: &ThreadNote| !it.bot && writers.contains(&it.by);
+    if notes.iter().any(|it| counts(it) && !is_own(it)) {
+        notes.retain(|it| counts(it) || is_own(it));
+    }
+    notes
 }
 
 /// Returns the facts of a thread, or `None` if everything in it is ours. Comments are given oldest
@@ -361,5 +380,25 @@ mod tests {
         let thread = thread_fact("t".to_owned(), &notes, "tamma", false, false).unwrap();
         assert_eq!((thread.last_comment.as_str(), thread.answered), ("1", true));
         assert_eq!(thread_fact("t".to_owned(), &notes[1..], "tamma", false, false), None);
+    }
+
+    #[test]
+    fn nobody_hides_what_somebody_who_can_push_said() {
+        let note = |id: &str, by: &str, bot| ThreadNote {
+            id: id.to_owned(),
+            by: by.to_owned(),
+            bot,
+            text: "why?".to_owned(),
+        };
+        let writers = BTreeSet::from(["ann".to_owned(), "ci".to_owned()]);
+        let last = |notes: Vec<ThreadNote>| {
+            let notes = counting_notes(notes, "tamma", &writers);
+            thread_fact("t".to_owned(), &notes, "tamma", false, false).unwrap().last_comment
+        };
+        let asked = note("1", "ann", false);
+        assert_eq!(last(vec![asked.clone(), note("2", "eve", false)]), "1");
+        assert_eq!(last(vec![asked.clone(), note("2", "ci", true)]), "1");
+        assert_eq!(last(vec![note("0", "eve", false), asked]), "1");
+        assert_eq!(last(vec![note("1", "eve", false), note("2", "eve", false)]), "2");
     }
 }

@@ -91,6 +91,9 @@ struct GiteaBranch {
     name: String,
     #[serde(default)]
     sha: String,
+    /// Repository of the branch. Forks have another one.
+    #[serde(default)]
+    repo_id: i64,
 }
 
 #[derive(Deserialize, Clone)]
@@ -128,6 +131,11 @@ struct GiteaCombinedStatus {
 }
 
 impl GiteaPull {
+    /// Returns `true` unless the change is on a branch of a fork, which anybody can name like ours.
+    fn is_own(&self) -> bool {
+        self.head.repo_id == self.base.repo_id
+    }
+
     fn merge_commit(&self) -> Option<CommitId> {
         self.merge_commit_sha.as_deref().and_then(|it| it.parse().ok())
     }
@@ -178,8 +186,13 @@ impl GiteaClient {
     /// Returns the account that writes our comments.
     async fn account(&self) -> Result<&str, Error> {
         let read = self.account.get_or_try_init(|| async {
-            let user: GiteaUser = self.json(ApiRequest::get("/user", "read the account")).await?;
-            Ok::<_, Error>(user.login)
+            const OPERATION: &str = "read the account";
+            let user: GiteaUser = self.json(ApiRequest::get("/user", OPERATION)).await?;
+            // Without a name, our own comments would be somebody else's.
+            if user.login.is_empty() {
+                return Err(self.api.unreadable(OPERATION));
+            }
+            Ok(user.login)
         });
         read.await.map(String::as_str)
     }
@@ -239,8 +252,8 @@ impl GiteaClient {
         const OPERATION: &str = "find a pull request";
         let path = format!("/repos/{repository}/pulls/{}/{}", escape(base), escape_branch(branch));
         match self.json::<GiteaPull>(ApiRequest::get(path, OPERATION)).await {
-            Ok(pull) => return self.found(&pull, OPERATION).map(Some),
-            Err(Error::NotFound { .. }) => {}
+            Ok(pull) if pull.is_own() => return self.found(&pull, OPERATION).map(Some),
+            Ok(_) | Err(Error::NotFound { .. }) => {}
             Err(error) => return Err(error),
         }
         // Forgejo filters by both branches; Gitea ignores them, and lists the newest ones.
@@ -252,7 +265,8 @@ impl GiteaClient {
             .query("head", branch);
         let (pulls, _): (Vec<GiteaPull>, bool) = self.list(request, 1).await?;
         let is_wanted = |it: &&GiteaPull| {
-            (it.head.name == branch || it.head.label == branch) && it.base.name == base
+            let is_branch = it.head.name == branch || it.head.label == branch;
+            is_branch && it.base.name == base && it.is_own()
         };
         let newest = pulls.iter().filter(is_wanted).max_by_key(|it| it.number);
         newest.map(|pull| self.found(pull, OPERATION)).transpose()

@@ -201,17 +201,22 @@ impl GithubClient {
 
     /// Returns the account that writes our comments.
     async fn account(&self) -> Result<&str, Error> {
+        const OPERATION: &str = "read the account";
+        // Without a name, our own comments would be somebody else's.
+        let named = |value: &Value| {
+            let name = value.as_str().filter(|it| !it.is_empty());
+            name.map(str::to_owned).ok_or_else(|| self.api.unreadable(OPERATION))
+        };
         let read = self.account.get_or_try_init(|| async {
             match &self.credential {
                 GithubCredential::Token(_) => {
-                    let user: Value =
-                        self.json(ApiRequest::get("/user", "read the account")).await?;
-                    Ok::<_, Error>(user["login"].as_str().unwrap_or_default().to_owned())
+                    let user: Value = self.json(ApiRequest::get("/user", OPERATION)).await?;
+                    named(&user["login"])
                 }
                 GithubCredential::App(app) => {
                     let request = ApiRequest::get("/app", "read the app").accept(MEDIA_TYPE);
                     let app: Value = self.api.json(&app.app_login(&self.api)?, request).await?;
-                    Ok(format!("{}[bot]", app["slug"].as_str().unwrap_or_default()))
+                    Ok(format!("{}[bot]", named(&app["slug"])?))
                 }
             }
         });

@@ -64,6 +64,11 @@ struct GitlabMergeRequest {
     draft: bool,
     #[serde(default)]
     target_branch: String,
+    /// Project of the branch with the change. Forks have another one, and a deleted fork none.
+    #[serde(default)]
+    source_project_id: Option<u64>,
+    #[serde(default)]
+    target_project_id: Option<u64>,
     #[serde(default)]
     has_conflicts: bool,
     #[serde(default)]
@@ -234,9 +239,11 @@ impl GitlabClient {
             .query("state", "all")
             .query("order_by", "created_at")
             .query("sort", "desc")
-            .query("per_page", "10");
+            .query("per_page", "100");
         let found: Vec<GitlabMergeRequest> = self.json(request).await?;
-        let newest = found.iter().max_by_key(|it| it.iid);
+        // Anybody can name a branch of a fork like ours.
+        let own = found.iter().filter(|it| it.source_project_id == it.target_project_id);
+        let newest = own.max_by_key(|it| it.iid);
         newest.map(|it| self.found(it, OPERATION)).transpose()
     }
 

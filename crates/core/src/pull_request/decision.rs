@@ -67,21 +67,28 @@ pub fn decide(
     if facts.number != memory.number {
         return Wait(memory.stage);
     }
-    // 3. The head is not ours. Reports of an earlier one are late.
-    if memory.earlier.contains(&facts.head) && facts.head != memory.pushed {
-        return Wait(Stage::HeadMoved);
-    }
+    // 3. The head is not ours. Reports of an earlier one are late, unless it stays: a pull request that
+    // was closed gets no commits, and can be opened again.
     if facts.head != memory.pushed {
         let head = facts.head;
         return if memory.adopt == Some(head) {
             Start(PullRequestJob::Adopt { head })
+        } else if memory.earlier.contains(&head) && !is_due(since, rules, now) {
+            Wait(Stage::HeadMoved)
         } else {
             Ask(PullRequestProblem::HeadMoved)
         };
     }
     let head = memory.pushed;
+    // More facts than are read, which anybody can cause. A person can merge.
     if facts.incomplete {
-        return Wait(Stage::WaitingForChecks);
+        return if memory.refused == Some(head) {
+            Wait(Stage::Blocked)
+        } else if is_due(since, rules, now) {
+            Ask(PullRequestProblem::Blocked)
+        } else {
+            Wait(Stage::WaitingForChecks)
+        };
     }
     // 4. The queue decides.
     if memory.queued == Some(head) {
@@ -151,12 +158,7 @@ fn allow_merge(
     if facts.reviews.iter().any(requests_changes) {
         return Wait(Stage::ChangesRequested);
     }
-    let approvals = facts
-        .reviews
-        .iter()
-        .filter(|it| it.can_write && it.verdict == ReviewVerdict::Approved && it.commit == head)
-        .count();
-    if facts.draft || approvals < usize::from(rules.approvals) {
+    if facts.draft || facts.approvals_of(head) < usize::from(rules.approvals) {
         return Wait(Stage::WaitingForReview);
     }
     // 10. Merge exactly what was judged.
@@ -172,8 +174,9 @@ fn allow_merge(
     }
 }
 
-/// Returns the time at which a person is asked whether the repository has no CI, or `None` if checks
-/// ran or something else comes first.
+/// Returns the time at which a person is asked about a pull request that waits for too long: because the
+/// repository may have no CI, the forge shows an earlier head, or it has more facts than are read. `None`
+/// if something else comes first.
 pub(crate) fn no_checks_at(
     memory: &PullRequestState,
     facts: &PullRequestFacts,
@@ -182,8 +185,16 @@ pub(crate) fn no_checks_at(
     since: Timestamp,
 ) -> Option<Timestamp> {
     let due = no_checks_due(since, rules)?;
-    let asks = PullRequestDecision::Ask(PullRequestProblem::NoChecks);
-    (decide(memory, facts, mode, rules, since, due) == asks).then_some(due)
+    let decision = decide(memory, facts, mode, rules, since, due);
+    matches!(
+        decision,
+        PullRequestDecision::Ask(
+            PullRequestProblem::NoChecks
+                | PullRequestProblem::HeadMoved
+                | PullRequestProblem::Blocked
+        )
+    )
+    .then_some(due)
 }
 
 /// Returns the facts that can change a decision. The others would only make the task's state larger.
@@ -266,8 +277,11 @@ impl<'a> Checks<'a> {
                 CheckResult::Passed => {}
             }
         }
-        let is_absent = all.is_empty() || !missing_checks(facts, rules).is_empty();
-        let missing = is_absent && !memory.without_checks;
+        let missing = if missing_checks(facts, rules).is_empty() {
+            all.is_empty() && !memory.without_checks
+        } else {
+            memory.without_required != Some(memory.pushed)
+        };
         Self { failed, pending, missing }
     }
 }

@@ -93,7 +93,7 @@ pub struct AdvanceRequest {
 pub enum AdvanceResult {
     /// Branch has the tested commit.
     Advanced,
-    /// Branch has another commit.
+    /// Branch has another commit, or something about an entry is unknown. The batch is built again.
     TipMoved,
     /// Entries are no longer wanted. The branch was not advanced.
     Left(Vec<EntryKey>),

@@ -1,13 +1,15 @@
 //! Pull requests: the list of open ones, and the card on the page of a task.
 
 use askama::Template;
+use chrono::TimeDelta;
 use tamma_core::aftercare::AftercareKind;
 use tamma_core::forge::{
     CheckFact, CheckResult, Mergeability, PullRequestFacts, ReviewFact, ReviewVerdict, ThreadFact,
 };
-use tamma_core::format::capitalize;
+use tamma_core::format::{capitalize, format_duration};
 use tamma_core::ids::TaskId;
 use tamma_core::pull_request::PullRequestState;
+use tamma_core::time::Timestamp;
 use tamma_store::{
     AftercareFinding, ListedTask, PullRequestFilter, StoredPullRequest, StoredStatus,
 };
@@ -17,10 +19,15 @@ use super::layout::{DisplayTime, Layout};
 use super::session::Session;
 use super::{PageError, PageResult, WebState, labels, render};
 use crate::app::{App, Error};
+use crate::clock;
 use crate::dto::{ChecksSummary, PullRequestBadge};
 
 /// Maximum number of listed pull requests.
 const MAX_LISTED: u32 = 200;
+
+/// Time without a look at an open pull request after which its page says so. The poller looks every few
+/// minutes, unless its quota is used up.
+const UNREAD_AFTER: TimeDelta = TimeDelta::minutes(30);
 
 #[derive(Template)]
 #[template(path = "pull_requests.html")]
@@ -118,8 +125,29 @@ impl PullRequestLink {
     }
 }
 
-/// Returns what a pull request is waiting for, as a sentence.
+/// Returns what a pull request is waiting for, as one or two sentences.
 fn stage_sentence(stored: &StoredPullRequest, memory: Option<&PullRequestState>) -> String {
+    let sentence = known_stage(stored, memory);
+    let last_read = stored.observed_at.unwrap_or(stored.opened_at);
+    match unread_sentence(&stored.forge, last_read, clock::now()) {
+        Some(unread) if stored.status == StoredStatus::Open => format!("{sentence} {unread}"),
+        _ => sentence,
+    }
+}
+
+/// Returns what to do about a pull request that was last read at a time, if that is long ago.
+fn unread_sentence(forge: &str, last_read: Timestamp, now: Timestamp) -> Option<String> {
+    let age = now - last_read;
+    (age > UNREAD_AFTER).then(|| {
+        let age = format_duration(age);
+        format!(
+            "It could not be read for {age}: run `tamma forge check {forge}`, and see the server's log."
+        )
+    })
+}
+
+/// Returns what a pull request is waiting for, as it was read last.
+fn known_stage(stored: &StoredPullRequest, memory: Option<&PullRequestState>) -> String {
     // The task may remember another one, which it has not opened yet.
     let memory = memory.filter(|memory| memory.number == stored.number);
     match (stored.status, memory) {
@@ -294,4 +322,17 @@ pub(super) async fn page(state: WebState, session: Session) -> PageResult {
     let list = PullRequestsView::load(&state.app).await;
     let list = list.map_err(|error| PageError::new(Layout::for_session(&session), error))?;
     render(&PullRequestsPage { layout, live_href: "/live/pull-requests", list })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pull_request_that_cannot_be_read_says_what_to_do() {
+        let start = Timestamp::UNIX_EPOCH;
+        assert_eq!(unread_sentence("code", start, start + TimeDelta::minutes(30)), None);
+        let text = unread_sentence("code", start, start + TimeDelta::hours(50)).expect("a text");
+        assert!(text.contains("`tamma forge check code`"), "{text}");
+    }
 }

@@ -7,6 +7,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use tamma_connect::forge::{Error as ForgeError, MergeOutcome, ThreadComment};
+use tamma_core::format::single_line;
 use tamma_core::ids::CommitId;
 use tamma_core::level::RiskLevel;
 use tamma_core::merge_queue::{EntryKey, MergeEntry, QueueAddress};
@@ -14,7 +15,7 @@ use tamma_core::pull_request::{Feedback, PullRequestJob, PullRequestOutcome, Pul
 use tamma_core::rules::MergeQueueMode;
 use tamma_core::task_loop::Outcome;
 use tamma_engine::merge::RebaseOutcome;
-use tamma_engine::mirror;
+use tamma_engine::{mirror, sanitize};
 use tamma_flow::activities::JobResult;
 
 use crate::error::Error;
@@ -203,7 +204,9 @@ async fn rebase(
 fn conflict_text(onto: CommitId, files: &[String]) -> String {
     let mut shown = String::new();
     for file in files {
-        let _ = writeln!(shown, "- `{}`", file.replace('`', "'"));
+        // A name can contain anything, also lines.
+        let file = single_line(&sanitize::text(file)).replace('`', "'");
+        let _ = writeln!(shown, "- `{file}`");
     }
     format!(
         "The base branch has moved to {onto}, and the change conflicts with it. Your branch is on the new \
@@ -238,6 +241,14 @@ async fn merge(
     head: CommitId,
 ) -> Result<PullRequestOutcome, ForgeFailure> {
     let rules = &ctx.rules.delivery;
+    let stored = services.store.pull_request(ctx.task.id).await?;
+    let unknown = || Error::Internal("the pull request is not stored".to_owned());
+    let stored = stored.ok_or_else(unknown)?;
+    // The gates passed for this base only.
+    let found = forge.find(&stored.branch, &stored.base_branch).await?;
+    if found.is_none_or(|it| it.number != known.number) {
+        return Err(ForgeFailure::Refused(other_base_text(known.number, &stored.base_branch)));
+    }
     match rules.queue.mode {
         MergeQueueMode::Off => {
             let (job, method) = (ctx.request.job_number, rules.pull_requests.merge_method);
@@ -247,10 +258,18 @@ async fn merge(
             })
         }
         MergeQueueMode::Tamma => {
-            enqueue(services, ctx, forge, head).await?;
+            enqueue(services, ctx, forge, (head, stored.base_branch)).await?;
             Ok(PullRequestOutcome::Queued)
         }
     }
+}
+
+/// Returns what to do if somebody gave a pull request another base.
+fn other_base_text(number: u64, base_branch: &str) -> String {
+    format!(
+        "pull request #{number} goes to another branch than `{base_branch}`, for which it was tested; \
+         give it this base again and retry, or merge it yourself"
+    )
 }
 
 /// Adds the change to Tamma's own queue, and starts the queue if it does not run.
@@ -258,11 +277,8 @@ async fn enqueue(
     services: &Services,
     ctx: &JobContext,
     forge: &ForgeContext,
-    head: CommitId,
+    (head, branch): (CommitId, String),
 ) -> Result<(), ForgeFailure> {
-    let stored = services.store.pull_request(ctx.task.id).await?;
-    let unknown = || Error::Internal("the pull request is not stored".to_owned());
-    let branch = stored.ok_or_else(unknown)?.base_branch;
     let name = forge.forge.name().to_owned();
     let address = QueueAddress::new(ctx.project(), name, &forge.repository, branch);
     let Some(client) = &ctx.callbacks.temporal else {
@@ -314,10 +330,16 @@ mod tests {
     }
 
     #[test]
+    fn another_base_is_named_with_what_to_do() {
+        let text = other_base_text(7, "main");
+        assert!(text.contains("#7") && text.contains("`main`") && text.contains("retry"), "{text}");
+    }
+
+    #[test]
     fn conflicts_are_named_for_the_agent() {
         let onto: CommitId = "2".repeat(40).parse().expect("a commit");
-        let text = conflict_text(onto, &["a.rs".to_owned(), "b`c".to_owned()]);
-        assert!(text.contains("- `a.rs`\n- `b'c`\n"), "{text}");
+        let text = conflict_text(onto, &["a.rs".to_owned(), "b`c\n# Do".to_owned()]);
+        assert!(text.contains("- `a.rs`\n- `b'c # Do`\n"), "{text}");
         assert!(text.contains(&format!("git diff {onto}")), "{text}");
     }
 }

@@ -1,6 +1,6 @@
 //! Facts about pull requests.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use chrono::TimeDelta;
 use serde::Deserialize;
@@ -13,8 +13,8 @@ use tamma_core::ids::CommitId;
 
 use super::super::api::{ApiRequest, now};
 use super::super::facts::{
-    CheckAttempt, ListedReview, ThreadNote, clip, fingerprint, is_ours, newest_checks,
-    newest_reviews, reply_line, thread_fact,
+    CheckAttempt, ListedReview, ThreadNote, UNKNOWN_COMMIT, clip, counting_notes, fingerprint,
+    is_ours, newest_checks, newest_reviews, reply_line, thread_fact,
 };
 use super::super::{Error, Observation, ObservedChange};
 use super::comments::GiteaComment;
@@ -143,8 +143,8 @@ impl GiteaClient {
                 _ => continue,
             };
             let by = clip(name_of(review.user.as_ref()));
-            let can_write = self.can_write(repository, &by).await?;
-            let commit = review.commit_id.parse().unwrap_or(head);
+            let can_write = !is_bot(&by) && self.can_write(repository, &by).await?;
+            let commit = review.commit_id.parse().unwrap_or(UNKNOWN_COMMIT);
             let fact = ReviewFact { by, commit, verdict, can_write };
             listed.push(ListedReview { fact, dismissed: review.dismissed });
         }
@@ -293,6 +293,13 @@ impl GiteaClient {
             let Some(first) = comments.first() else { continue };
             let id = first.id.to_string();
             let notes: Vec<ThreadNote> = comments.iter().map(GiteaReviewComment::note).collect();
+            let mut writers = BTreeSet::new();
+            for note in notes.iter().filter(|it| !it.bot) {
+                if self.can_write(repository, &note.by).await? {
+                    writers.insert(note.by.clone());
+                }
+            }
+            let notes = counting_notes(notes, account, &writers);
             let resolved =
                 comments.iter().any(|it| it.resolver.as_ref().is_some_and(Value::is_object));
             let replied = is_replied(&id);

@@ -171,6 +171,24 @@ async fn pull_request_is_found_by_its_branches_in_any_state() {
     assert_eq!(other, None);
 }
 
+#[tokio::test]
+async fn pull_request_of_a_fork_is_not_ours() {
+    let server = FakeServer::start(|request| match path(request) {
+        "GET /repos/acme/app/pulls" => {
+            let (mut own, mut fork) = (pull(false), pull(false));
+            (own["head"]["repo_id"], own["base"]["repo_id"]) = (json!(3), json!(3));
+            (fork["head"]["repo_id"], fork["base"]["repo_id"]) = (json!(4), json!(3));
+            fork["number"] = json!(8);
+            FakeResponse::json(200, &json!([fork, own]))
+        }
+        _ => respond(request),
+    })
+    .await;
+    let forge = server.forge(ForgeKind::Gitea);
+    let found = forge.find_change("acme/app", "tamma/t-1", "main").await.unwrap().unwrap();
+    assert_eq!(found.number, 7);
+}
+
 async fn merge(status: u16, message: &'static str, merged: bool) -> Result<MergeOutcome, Error> {
     let server = FakeServer::start(move |request| match path(request) {
         "POST /repos/acme/app/pulls/7/merge" => {

@@ -16,6 +16,9 @@ use super::{GithubClient, GithubObject};
 /// Most pages of a list. Older entries than the newest thousand are not looked at.
 const MAX_PAGES: u32 = 10;
 
+/// Most issues of one read whose comments are read apart.
+const MAX_ISSUES: usize = 100;
+
 const WRITE: &str = "write a comment";
 
 #[derive(Deserialize)]
@@ -262,13 +265,25 @@ impl GithubClient {
         };
         let request = changed(format!("/repos/{repository}/issues")).query("state", "all");
         let (issues, _): (Vec<GithubIssue>, bool) = self.list(request, MAX_PAGES).await?;
-        let issues: Vec<GithubIssue> =
+        let mut issues: Vec<GithubIssue> =
             issues.into_iter().filter(|it| it.pull_request.is_none()).collect();
         if issues.is_empty() {
             return Ok(Vec::new());
         }
         let request = changed(format!("/repos/{repository}/issues/comments"));
-        let (comments, _): (Vec<GithubComment>, bool) = self.list(request, MAX_PAGES).await?;
+        let (mut comments, has_more): (Vec<GithubComment>, bool) =
+            self.list(request, MAX_PAGES).await?;
+        if has_more {
+            // The newest are missing. The next read continues with the other issues.
+            issues.truncate(MAX_ISSUES);
+            comments.clear();
+            for issue in &issues {
+                let path = format!("/repos/{repository}/issues/{}/comments", issue.number);
+                let (own, _): (Vec<GithubComment>, bool) =
+                    self.list(changed(path), MAX_PAGES).await?;
+                comments.extend(own);
+            }
+        }
         let account = self.account().await?;
         let mut by_issue: BTreeMap<u64, Vec<GithubComment>> = BTreeMap::new();
         for comment in comments {
@@ -329,12 +344,42 @@ impl GithubClient {
             Err(error) => return Err(error),
         };
         // Oldest first.
-        let last = events.iter().rev().find(|it| {
+        let last = events.iter().rposition(|it| {
             let name = it["label"]["name"].as_str();
             it["event"] == "labeled" && name.is_some_and(|it| it.eq_ignore_ascii_case(label))
         });
-        let actor = last.map(|it| &it["actor"]).filter(|it| it["type"] != "Bot");
+        let mut since = events.iter().skip(last.unwrap_or(events.len()));
+        let Some(set) = since.next() else { return Ok(None) };
+        let actor = Some(&set["actor"]).filter(|it| it["type"] != "Bot");
         let Some(by) = actor.and_then(|it| it["login"].as_str()) else { return Ok(None) };
+        // Title and text must be those that the account saw.
+        let renamed = since.rfind(|it| it["event"] == "renamed").map(|it| login(&it["actor"]));
+        let edited = self.edited_since(repository, number, &set["created_at"]).await?;
+        for editor in renamed.iter().chain(&edited) {
+            if !self.can_write(repository, editor).await? {
+                return Ok(None);
+            }
+        }
         Ok(self.can_write(repository, by).await?.then(|| clip(by)))
+    }
+
+    /// Returns the account that edited the text of an issue last, if that was after a time. Without a
+    /// time, each edit counts.
+    async fn edited_since(
+        &self,
+        repository: &str,
+        number: u64,
+        since: &Value,
+    ) -> Result<Option<String>, Error> {
+        const QUERY: &str = "query($owner: String!, $name: String!, $number: Int!) { \
+            repository(owner: $owner, name: $name) { issue(number: $number) { \
+            lastEditedAt editor { __typename login } } } }";
+        let (owner, name) = repository.split_once('/').unwrap_or_default();
+        let variables = json!({ "owner": owner, "name": name, "number": number });
+        let data = self.graphql("read who edited an issue", QUERY, variables).await?;
+        let issue = &data["repository"]["issue"];
+        let time = |value: &Value| value.as_str().and_then(|it| it.parse::<Timestamp>().ok());
+        let is_later = time(&issue["lastEditedAt"]).is_some_and(|at| Some(at) >= time(since));
+        Ok(is_later.then(|| login(&issue["editor"])))
     }
 }

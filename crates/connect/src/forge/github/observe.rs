@@ -3,6 +3,7 @@
 //! many reviews, threads and comments as the summary counted, because GitHub charges for what is asked
 //! for.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::sync::atomic::Ordering;
 
@@ -14,8 +15,8 @@ use tamma_core::forge::{
 use tamma_core::ids::{CommitId, Digest};
 
 use super::super::facts::{
-    CheckAttempt, ListedReview, ThreadNote, clip, is_ours, newest_checks, newest_reviews,
-    reply_line, thread_fact,
+    CheckAttempt, ListedReview, ThreadNote, UNKNOWN_COMMIT, clip, counting_notes, is_ours,
+    newest_checks, newest_reviews, reply_line, thread_fact,
 };
 use super::super::{Error, Observation, ObservedChange};
 use super::GithubClient;
@@ -23,8 +24,9 @@ use super::GithubClient;
 /// Pull requests of one query.
 const BATCH: usize = 50;
 
-/// Comments of a thread that are read: the newest ones tell who spoke last.
-const LAST_COMMENTS: usize = 5;
+/// Comments of a thread that are read: the newest ones tell who spoke last. Comments of others must not
+/// hide those of people who can push.
+const LAST_COMMENTS: usize = 30;
 
 const OPERATION: &str = "read pull requests";
 
@@ -189,7 +191,16 @@ impl GithubClient {
         let (checks, has_more_checks) = newest_checks(attempts, &required);
         let reviews = nodes(&pull["reviews"]).filter_map(listed_review).collect();
         let account = self.account().await?;
-        let mut threads = read_threads(pull, account);
+        let comments = nodes(&pull["reviewThreads"]).flat_map(|it| nodes(&it["comments"]));
+        let people: BTreeSet<String> =
+            comments.map(note).filter(|it| !it.bot).map(|it| it.by).collect();
+        let mut writers = BTreeSet::new();
+        for person in people {
+            if self.can_write(repository, &person).await? {
+                writers.insert(person);
+            }
+        }
+        let mut threads = read_threads(pull, account, &writers);
         let has_more_threads = threads.len() > MAX_FACTS;
         // The oldest threads are dropped.
         threads.drain(..threads.len().saturating_sub(MAX_FACTS));
@@ -370,8 +381,10 @@ fn listed_review(node: &Value) -> Option<ListedReview> {
         "DISMISSED" => (ReviewVerdict::Commented, true),
         _ => return None,
     };
-    let commit = node["commit"]["oid"].as_str()?.parse().ok()?;
-    let can_write = node["authorCanPushToRepository"] == true;
+    // A commit that a rebase replaced can be gone. The review still counts against the change.
+    let commit = node["commit"]["oid"].as_str().and_then(|it| it.parse().ok());
+    let commit = commit.unwrap_or(UNKNOWN_COMMIT);
+    let can_write = node["authorCanPushToRepository"] == true && !is_bot(&node["author"]);
     let fact = ReviewFact { by: login(&node["author"]), commit, verdict, can_write };
     Some(ListedReview { fact, dismissed })
 }
@@ -386,7 +399,11 @@ fn note(node: &Value) -> ThreadNote {
 }
 
 /// Reads review threads, texts of reviews, and comments, each with its own ID.
-fn read_threads(pull: &Value, account: &str) -> Vec<tamma_core::forge::ThreadFact> {
+fn read_threads(
+    pull: &Value,
+    account: &str,
+    writers: &BTreeSet<String>,
+) -> Vec<tamma_core::forge::ThreadFact> {
     let comments: Vec<ThreadNote> = nodes(&pull["comments"]).map(note).collect();
     let own: Vec<&ThreadNote> =
         comments.iter().filter(|it| is_ours(&it.text, &it.by, account)).collect();
@@ -394,6 +411,7 @@ fn read_threads(pull: &Value, account: &str) -> Vec<tamma_core::forge::ThreadFac
     let mut threads = Vec::new();
     for thread in nodes(&pull["reviewThreads"]) {
         let notes: Vec<ThreadNote> = nodes(&thread["comments"]).map(note).collect();
+        let notes = counting_notes(notes, account, writers);
         let id = clip(thread["id"].as_str().unwrap_or_default());
         let resolved = thread["isResolved"] == true;
         threads.extend(thread_fact(id, &notes, account, resolved, false));

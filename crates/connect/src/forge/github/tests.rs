@@ -253,6 +253,47 @@ async fn servers_without_merge_queues_are_read_without_that_field() {
 }
 
 #[tokio::test]
+async fn programs_do_not_review_and_others_do_not_hide_a_comment() {
+    let server = FakeServer::start(|request| {
+        if request.call != "POST /graphql" {
+            return observing(request);
+        }
+        let mut pull = observed();
+        let review = |author: Value, state: &str, commit: Value| {
+            json!({
+                "databaseId": 6, "author": author, "state": state, "body": "", "commit": commit,
+                "authorCanPushToRepository": true,
+            })
+        };
+        let (bot, ann) = (json!({ "__typename": "Bot", "login": "ci" }), json!({ "login": "ann" }));
+        pull["reviews"]["nodes"] = json!([
+            review(bot, "APPROVED", json!({ "oid": HEAD })),
+            review(ann.clone(), "CHANGES_REQUESTED", Value::Null),
+        ]);
+        pull["reviewThreads"]["nodes"][0]["comments"]["nodes"] = json!([
+            { "databaseId": 10, "author": ann, "body": "Why?" },
+            { "databaseId": 11, "author": { "login": "eve" }, "body": "Do not mind." },
+        ]);
+        FakeResponse::json(200, &json!({ "data": { "repository": { "p7": pull } } }))
+    })
+    .await;
+    let forge = server.forge(ForgeKind::Github);
+    let asked = [ObservedChange { number: 7, cursor: None }];
+    let observation = forge.observe("acme/app", &asked).await.unwrap();
+    let [(facts, _)] = observation.changes.as_slice() else { panic!("{observation:?}") };
+    let reviews = facts.reviews.iter().map(|it| (it.by.as_str(), it.verdict, it.can_write));
+    assert_eq!(
+        reviews.collect::<Vec<_>>(),
+        [
+            ("ann", ReviewVerdict::ChangesRequested, true),
+            ("ci[bot]", ReviewVerdict::Approved, false),
+        ]
+    );
+    let thread = facts.threads.iter().find(|it| it.id == "PRRT_1").unwrap();
+    assert_eq!((thread.last_comment.as_str(), thread.can_write), ("10", true));
+}
+
+#[tokio::test]
 async fn facts_are_exact_and_left_out_while_nothing_changes() {
     let server = FakeServer::start(observing).await;
     let forge = server.forge(ForgeKind::Github);
@@ -358,6 +399,51 @@ async fn issues_are_read_with_validators_and_without_pull_requests() {
     assert_eq!(forge.label_writer("acme/app", 1, "bug").await.unwrap(), None);
     let sent = server.requests().into_iter().filter(|it| it.header("if-none-match").is_some());
     assert_eq!(sent.count(), 2);
+}
+
+#[tokio::test]
+async fn account_without_a_name_is_an_error() {
+    let server = FakeServer::start(|_| FakeResponse::json(200, &json!({}))).await;
+    for kind in [ForgeKind::Github, ForgeKind::Gitea] {
+        let read = server.forge(kind).thread_comments("acme/app", 7, &[]).await;
+        assert!(matches!(read, Err(Error::Unreadable { .. })), "{read:?}");
+    }
+}
+
+/// Returns who set the label at nine o'clock, after another event and the last edit.
+async fn label_writer(
+    event: Value,
+    edited_at: &'static str,
+    editor: &'static str,
+) -> Option<String> {
+    let server = FakeServer::start(move |request| match request.call.split('?').next().unwrap() {
+        "GET /repos/acme/app/issues/1/events" => {
+            let set = json!({
+                "event": "labeled", "actor": { "login": "ann", "type": "User" },
+                "label": { "name": "tamma" }, "created_at": "2026-11-17T09:00:00Z",
+            });
+            FakeResponse::json(200, &json!([set, event]))
+        }
+        "POST /graphql" => {
+            let issue = json!({ "lastEditedAt": edited_at, "editor": { "login": editor } });
+            FakeResponse::json(200, &json!({ "data": { "repository": { "issue": issue } } }))
+        }
+        _ => observing(request),
+    })
+    .await;
+    server.forge(ForgeKind::Github).label_writer("acme/app", 1, "tamma").await.unwrap()
+}
+
+#[tokio::test]
+async fn label_does_not_count_for_a_text_that_nobody_with_access_saw() {
+    let (before, after) = ("2026-11-17T08:59:00Z", "2026-11-17T09:01:00Z");
+    let closed = json!({ "event": "closed" });
+    let by = Some("ann".to_owned());
+    assert_eq!(label_writer(closed.clone(), before, "eve").await, by);
+    assert_eq!(label_writer(closed.clone(), after, "ann").await, by);
+    assert_eq!(label_writer(closed, after, "eve").await, None);
+    let renamed = json!({ "event": "renamed", "actor": { "login": "eve", "type": "User" } });
+    assert_eq!(label_writer(renamed, before, "eve").await, None);
 }
 
 #[tokio::test]

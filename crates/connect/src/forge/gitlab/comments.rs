@@ -79,6 +79,12 @@ impl GitlabNote {
         self.system && self.body.starts_with(text)
     }
 
+    /// Returns `true` for the event of an edit.
+    fn tells_of_an_edit(&self) -> bool {
+        let texts = ["changed the description", "changed title"];
+        self.system && texts.iter().any(|text| self.body.starts_with(text))
+    }
+
     fn is_ours(&self, account: &str) -> bool {
         is_ours(&self.body, &self.author.username, account)
     }
@@ -294,9 +300,21 @@ impl GitlabClient {
             let name = it["label"]["name"].as_str();
             it["action"] == "add" && name.is_some_and(|it| it.eq_ignore_ascii_case(label))
         });
-        let user: Option<GitlabUser> =
-            last.and_then(|mut it| serde_json::from_value(it["user"].take()).ok());
+        let Some(mut last) = last else { return Ok(None) };
+        let set_at = last["created_at"].as_str().and_then(|it| it.parse::<Timestamp>().ok());
+        let user: Option<GitlabUser> = serde_json::from_value(last["user"].take()).ok();
         let Some(user) = user.filter(|it| !it.is_bot()) else { return Ok(None) };
+        // Title and text must be those that the account saw.
+        let request = ApiRequest::get(format!("{issue}/notes"), OPERATION).query("sort", "asc");
+        let (notes, has_more): (Vec<GitlabNote>, bool) = self.list(request, MAX_PAGES).await?;
+        let edit = notes.iter().rfind(|it| it.tells_of_an_edit() && Some(it.created_at) >= set_at);
+        let is_changed = match edit {
+            Some(edit) => !self.can_write(repository, &edit.author).await?,
+            None => false,
+        };
+        if has_more || is_changed {
+            return Ok(None);
+        }
         Ok(self.can_write(repository, &user).await?.then(|| clip(&user.username)))
     }
 }

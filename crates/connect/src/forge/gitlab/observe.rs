@@ -1,6 +1,6 @@
 //! Facts about merge requests.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
 use tamma_core::forge::{
@@ -12,8 +12,8 @@ use tamma_core::time::Timestamp;
 
 use super::super::api::{ApiRequest, escape};
 use super::super::facts::{
-    CheckAttempt, ListedReview, ThreadNote, clip, fingerprint, newest_checks, newest_reviews,
-    thread_fact,
+    CheckAttempt, ListedReview, ThreadNote, UNKNOWN_COMMIT, clip, counting_notes, fingerprint,
+    newest_checks, newest_reviews, thread_fact,
 };
 use super::super::{Error, Observation, ObservedChange};
 use super::comments::GitlabDiscussion;
@@ -115,12 +115,19 @@ impl GitlabClient {
         let (checks, has_more_checks) = newest_checks(attempts, &[]);
         let (discussions, has_more_discussions) =
             self.discussions(repository, number, OPERATION).await?;
-        let reviews = self.reviews(repository, number, head, &discussions).await?;
+        let reviews = self.reviews(repository, number, &discussions).await?;
         let account = self.account().await?;
         let mut threads = Vec::new();
         for discussion in &discussions {
             let people: Vec<_> = discussion.notes.iter().filter(|it| !it.system).collect();
             let notes: Vec<ThreadNote> = people.iter().map(|it| it.note()).collect();
+            let mut writers = BTreeSet::new();
+            for note in people.iter().filter(|it| !it.author.is_bot()) {
+                if self.can_write(repository, &note.author).await? {
+                    writers.insert(note.author.username.clone());
+                }
+            }
+            let notes = counting_notes(notes, account, &writers);
             let resolvable = people.iter().filter(|it| it.resolvable);
             let is_resolvable = resolvable.clone().next().is_some();
             let resolved = is_resolvable && resolvable.clone().all(|it| it.resolved);
@@ -208,7 +215,6 @@ impl GitlabClient {
         &self,
         repository: &str,
         number: u64,
-        head: CommitId,
         discussions: &[GitlabDiscussion],
     ) -> Result<Vec<ReviewFact>, Error> {
         let base = format!("{}/merge_requests/{number}", project(repository));
@@ -250,15 +256,15 @@ impl GitlabClient {
             let seen = versions.iter().filter(|it| at.is_some_and(|at| it.created_at <= at));
             let seen = seen.max_by_key(|it| it.created_at);
             let commit = match seen {
-                Some(version) => version.head_commit_sha.parse().unwrap_or(head),
+                Some(version) => version.head_commit_sha.parse().unwrap_or(UNKNOWN_COMMIT),
                 // With a single version there is no doubt. Otherwise the oldest is the safe guess.
                 None => versions
                     .iter()
                     .min_by_key(|it| it.created_at)
                     .and_then(|it| it.head_commit_sha.parse().ok())
-                    .unwrap_or(head),
+                    .unwrap_or(UNKNOWN_COMMIT),
             };
-            let can_write = self.can_write(repository, &user).await?;
+            let can_write = !user.is_bot() && self.can_write(repository, &user).await?;
             let fact = ReviewFact { by: clip(&user.username), commit, verdict, can_write };
             listed.push(ListedReview { fact, dismissed: false });
         }

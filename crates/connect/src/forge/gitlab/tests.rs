@@ -156,6 +156,24 @@ async fn duplicate_is_a_conflict() {
     assert_eq!((found.number, found.head, found.open), (7, head(), true));
 }
 
+#[tokio::test]
+async fn merge_request_of_a_fork_is_not_ours() {
+    let server = FakeServer::start(|request| match path(request).as_str() {
+        "GET :/merge_requests" => {
+            let (mut own, mut fork) = (merge_request("opened"), merge_request("opened"));
+            (own["source_project_id"], own["target_project_id"]) = (json!(3), json!(3));
+            (fork["source_project_id"], fork["target_project_id"]) = (json!(4), json!(3));
+            fork["iid"] = json!(8);
+            FakeResponse::json(200, &json!([fork, own]))
+        }
+        _ => respond(request),
+    })
+    .await;
+    let forge = server.forge(ForgeKind::Gitlab);
+    let found = forge.find_change("team/sub/app", "tamma/t-1", "main").await.unwrap().unwrap();
+    assert_eq!(found.number, 7);
+}
+
 async fn merge(status: u16, answer: Value, state: &'static str) -> Result<MergeOutcome, Error> {
     let server = FakeServer::start(move |request| match path(request).as_str() {
         "PUT :/merge_requests/7/merge" => {

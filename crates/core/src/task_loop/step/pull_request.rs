@@ -7,12 +7,13 @@ use super::StepBuilder;
 use super::transitions::EntryReason;
 use crate::cause::{AlertCause, PullRequestProblem};
 use crate::escalation::{EscalationAction, EscalationDecision, EscalationReason};
-use crate::forge::{Mergeability, PullRequestFacts, PullRequestStatus};
+use crate::forge::{MAX_FACTS, Mergeability, PullRequestFacts, PullRequestStatus};
 use crate::history::{EntryData, EntryName};
 use crate::ids::{CommitId, Reference};
 use crate::pull_request::{
-    OpenedPullRequest, PullRequestDecision, PullRequestJob, PullRequestOutcome, PullRequestStage,
-    PullRequestState, QueueResult, decide, missing_checks, open_feedback, relevant_facts,
+    MAX_STALE, OpenedPullRequest, PullRequestDecision, PullRequestJob, PullRequestOutcome,
+    PullRequestStage, PullRequestState, QueueResult, decide, missing_checks, open_feedback,
+    relevant_facts,
 };
 use crate::rules::MergeQueueMode;
 use crate::task_loop::{JobKind, OpenQuestion, Outcome, Refusal, State, Timestamp, Trigger, table};
@@ -80,6 +81,7 @@ impl StepBuilder<'_> {
     /// Handles the end of the pull request's stay in the merge queue.
     pub(super) fn queue_settled(&mut self, result: &QueueResult) -> Result<(), Refusal> {
         let state = self.task_loop.state;
+        let is_paused = self.task_loop.paused.is_some();
         let max_rounds = self.rules.delivery.pull_requests.max_rounds;
         let Some(memory) =
             self.task_loop.pull_request.as_mut().filter(|_| state != State::Learning)
@@ -118,6 +120,10 @@ impl StepBuilder<'_> {
                 memory.queued = None;
                 // The queue saw newer facts, or would refuse the same change again.
                 memory.facts_used = true;
+                if memory.count_stale() && state == State::AwaitingMerge && !is_paused {
+                    memory.refused = Some(*head);
+                    return self.ask_about_pull_request(PullRequestProblem::Blocked);
+                }
                 self.set_stage(PullRequestStage::Merging);
                 Ok(())
             }
@@ -260,7 +266,15 @@ impl StepBuilder<'_> {
                 memory.same_change = None;
                 self.judge_again(*head, Trigger::HeadAdopted)
             }
-            (_, Done::Stale) => Ok(()),
+            (job, Done::Stale) => {
+                if !memory.count_stale() {
+                    return Ok(());
+                }
+                if let Job::Merge { head } = job {
+                    memory.refused = Some(head);
+                }
+                self.ask_about_pull_request(PullRequestProblem::Blocked)
+            }
             (job, Done::Refused(reason)) => {
                 if let Job::Merge { head } = job {
                     memory.refused = Some(head);
@@ -280,7 +294,15 @@ impl StepBuilder<'_> {
         let Some(memory) = &mut self.task_loop.pull_request else { return };
         match problem {
             // The clock starts again, so to retry is to wait again.
-            PullRequestProblem::NoChecks => memory.without_checks = !retry,
+            PullRequestProblem::NoChecks => {
+                let facts = memory.facts.as_deref();
+                // Only the absence of any CI is a property of the repository.
+                if facts.is_some_and(|facts| !missing_checks(facts, rules).is_empty()) {
+                    memory.without_required = (!retry).then_some(memory.pushed);
+                } else {
+                    memory.without_checks = !retry;
+                }
+            }
             // Commits that came after the question are asked about again.
             PullRequestProblem::HeadMoved => memory.adopt = memory.asked_head.take(),
             PullRequestProblem::RoundsUsedUp if retry => {
@@ -296,8 +318,13 @@ impl StepBuilder<'_> {
                     memory.refused = Some(memory.pushed);
                 }
             }
-            PullRequestProblem::Blocked if retry => memory.refused = None,
-            PullRequestProblem::Blocked | PullRequestProblem::Closed => {}
+            PullRequestProblem::Blocked if retry => (memory.refused, memory.stale) = (None, None),
+            PullRequestProblem::Blocked => {
+                if memory.facts.as_ref().is_some_and(|facts| facts.incomplete) {
+                    memory.refused = Some(memory.pushed);
+                }
+            }
+            PullRequestProblem::Closed => {}
         }
     }
 
@@ -397,12 +424,23 @@ impl StepBuilder<'_> {
         let cause = AlertCause::PullRequest(problem);
         let reason = match problem {
             PullRequestProblem::NoChecks => self.missing_checks_reason(),
+            PullRequestProblem::Blocked => self.blocked_reason(),
             PullRequestProblem::HeadMoved
             | PullRequestProblem::RoundsUsedUp
-            | PullRequestProblem::Blocked
             | PullRequestProblem::Closed => None,
         };
         self.escalate_to_person(Trigger::Alerted, cause, State::AwaitingMerge, reason)
+    }
+
+    /// Says that there are more facts than are read, or that many attempts had no result.
+    fn blocked_reason(&self) -> EntryReason {
+        let memory = self.task_loop.pull_request.as_ref()?;
+        if memory.facts.as_ref().is_some_and(|facts| facts.incomplete) {
+            let what = "checks, reviews or comments; merge it yourself";
+            return Some(format!("more than {MAX_FACTS} {what}").into());
+        }
+        let count = memory.stale.filter(|count| *count >= MAX_STALE)?;
+        Some(format!("{count} attempts had no result, because the forge changed meanwhile").into())
     }
 
     /// Names the required checks that have not started.

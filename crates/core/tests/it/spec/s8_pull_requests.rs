@@ -339,6 +339,25 @@ fn a_required_check_that_never_starts_counts_as_no_check() {
 }
 
 #[test]
+fn to_go_on_without_a_required_check_holds_for_one_head() {
+    let mut world = waiting(DeliveryMode::Merge);
+    let mut facts = world.facts();
+    facts.checks.push(CheckFact {
+        name: "e2e".to_owned(),
+        id: format!("{NOT_STARTED_ID}e2e"),
+        required: true,
+        result: CheckResult::Pending,
+    });
+    world.observe(facts);
+    world.tick_at(10);
+    assert_eq!(cause(&world), Some(PullRequestProblem::NoChecks));
+    world.ask(Action::Continue { grant: Grant::default() });
+    assert_eq!(*job(&world), PullRequestJob::Merge { head: commit(HEAD) });
+    let memory = world.it.pull_request.as_ref().expect("a pull request");
+    assert_eq!((memory.without_required, memory.without_checks), (Some(commit(HEAD)), false));
+}
+
+#[test]
 fn a_rebase_that_keeps_the_change_is_tested_and_delivered_without_another_review() {
     let mut world = World::with(|rules| {
         rules.delivery.mode = DeliveryMode::Merge;
@@ -424,8 +443,31 @@ fn a_late_report_of_an_earlier_head_is_not_somebody_elses_push() {
     let opened =
         OpenedPullRequest { number: 7, url: memory.url.clone(), head: commit(11), base: commit(1) };
     memory.update(&opened, commit(11));
-    let decision = decided(&memory, &ready(), &PullRequestRules::default());
+    let rules = PullRequestRules::default();
+    let decision = decided(&memory, &ready(), &rules);
     assert_eq!(decision, PullRequestDecision::Wait(PullRequestStage::HeadMoved));
+    // It stays: the newest head was not pushed, because somebody had closed the pull request.
+    let late = |memory: &PullRequestState| {
+        decide(memory, &ready(), DeliveryMode::Merge, &rules, minute(0), minute(10))
+    };
+    assert_eq!(late(&memory), PullRequestDecision::Ask(PullRequestProblem::HeadMoved));
+    memory.adopt = Some(commit(HEAD));
+    let adopt = PullRequestJob::Adopt { head: commit(HEAD) };
+    assert_eq!(late(&memory), PullRequestDecision::Start(adopt));
+}
+
+#[test]
+fn a_pull_request_with_too_many_facts_is_left_to_a_person() {
+    let mut world = waiting(DeliveryMode::Merge);
+    let facts = PullRequestFacts { incomplete: true, ..world.facts() };
+    world.observe(facts);
+    assert_eq!(world.it.wake_at(&world.rules), Some(minute(10)));
+    world.tick_at(10);
+    assert_eq!(cause(&world), Some(PullRequestProblem::Blocked));
+    world.ask(Action::Continue { grant: Grant::default() });
+    assert_eq!((world.it.state, world.started_job()), (State::AwaitingMerge, None));
+    let stage = world.it.pull_request.as_ref().map(|memory| memory.stage);
+    assert_eq!(stage, Some(PullRequestStage::Blocked));
 }
 
 #[test]
@@ -567,6 +609,18 @@ fn stale_facts_are_not_acted_on_twice() {
     let facts = PullRequestFacts { base: commit(51), ..world.facts() };
     world.observe(facts);
     assert!(matches!(job(&world), PullRequestJob::Merge { .. }));
+}
+
+#[test]
+fn attempts_without_a_result_are_limited() {
+    let mut world = waiting(DeliveryMode::Merge);
+    for base in 51..71 {
+        assert_eq!(cause(&world), None);
+        let facts = PullRequestFacts { base: commit(base), ..world.facts() };
+        world.observe(facts);
+        finish(&mut world, PullRequestOutcome::Stale);
+    }
+    assert_eq!(cause(&world), Some(PullRequestProblem::Blocked));
 }
 
 #[test]
