@@ -242,7 +242,8 @@ impl ProgramSearch {
             return Ok((program, Some(version)));
         }
         let files = ProgramFiles { root: root.to_owned(), parts: &["temporal"] };
-        let copied = blocking(&copies.clone(), move || {
+        let folder = copies.clone();
+        let copied = blocking(&folder, move || {
             let name = format!("{TEMPORAL_PREFIX}{version}");
             let copied = program_copy::copy(&copies, &name, &files)?;
             for (folder, other) in copies_of(&copies, TEMPORAL_PREFIX) {
@@ -251,8 +252,9 @@ impl ProgramSearch {
                 }
             }
             Ok(copied)
-        });
-        Ok((copied.await?.join("temporal"), Some(version)))
+        })
+        .await?;
+        Ok((copied.join("temporal"), Some(version)))
     }
 }
 

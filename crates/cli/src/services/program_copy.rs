@@ -137,7 +137,7 @@ fn fingerprint(files: &BTreeMap<String, Metadata>) -> String {
         let (seconds, nanoseconds) = (metadata.mtime(), metadata.mtime_nsec());
         hash.update(format!("{path}\0{}\0{seconds}.{nanoseconds}\n", metadata.len()).as_bytes());
     }
-    to_hex(&hash.finalize())
+    to_hex(hash)
 }
 
 fn read_manifest(copied: &Path) -> io::Result<CopyManifest> {
@@ -230,7 +230,7 @@ fn read_all(path: &Path, mut each: impl FnMut(&[u8]) -> io::Result<()>) -> io::R
     loop {
         let length = file.read(&mut buffer)?;
         if length == 0 {
-            return Ok(to_hex(&hash.finalize()));
+            return Ok(to_hex(hash));
         }
         let bytes = &buffer[..length];
         hash.update(bytes);
@@ -238,7 +238,9 @@ fn read_all(path: &Path, mut each: impl FnMut(&[u8]) -> io::Result<()>) -> io::R
     }
 }
 
-fn to_hex(bytes: &[u8]) -> String {
+/// Returns the hash of the bytes so far, as text.
+fn to_hex(hash: Sha256) -> String {
+    let bytes: [u8; 32] = hash.finalize().into();
     let mut text = String::with_capacity(2 * bytes.len());
     for byte in bytes {
         // Writing to a `String` cannot fail.
