@@ -27,7 +27,6 @@ import urllib.request
 LIMIT = 20  # Seconds from the command to a plan that awaits approval.
 PATIENCE = 180  # Seconds for everything else.
 CASES = ["archive", "wheel", "npm", "debian", "upgrade"]
-BUILD = pathlib.Path(__file__).resolve().parents[3] / "packaging" / "build"
 DEBIAN = "bookworm"
 
 # Enters a root file system as a user, with processes of its own. All of them end with the first one.
@@ -161,10 +160,7 @@ class Tamma:
             if not found and self.process.poll() is not None:
                 raise Failure(f"tamma exited with {self.process.returncode}:\n{self.log.read_text(errors='replace')}")
             return found
-        try:
-            return wait_for(f"a line with {pattern}", look)
-        except Failure as failure:
-            raise Failure(f"{failure}\n{self.log.read_text(errors='replace')}") from None
+        return wait_for(f"a line with {pattern}", look)
 
     def stop(self):
         self.process.send_signal(signal.SIGTERM)
@@ -212,7 +208,7 @@ def upgrade(tamma, environment, folder):
         "commit", "--quiet", "--allow-empty", "--message=first", env=environment)
     ready = r"Tamma is up at (\S+)"
     for postgres, expected in (("/usr/lib/postgresql/15/bin", "15"), (None, "18")):
-        own = {**environment, "TAMMA_PERSON": "Ada"}
+        own = dict(environment)
         if postgres:
             own["TAMMA_POSTGRES_BIN"] = postgres
         # Only the first start registers the project.
@@ -247,8 +243,10 @@ def inside(case):
     packages, folder = pathlib.Path("/packages"), pathlib.Path(tempfile.mkdtemp())
     folder.chmod(0o711)
     known = {int(entry.name) for entry in pathlib.Path("/proc").iterdir() if entry.name.isdigit()}
-    environment = {**os.environ, "TAMMA_PERSON": "Ada"}
-    check(not any(shutil.which(name) for name in ("psql", "initdb", "temporal")), "no PostgreSQL and no Temporal on PATH")
+    # The network is that of the machine, where another Tamma can have the usual port.
+    environment = {**os.environ, "TAMMA_PERSON": "Ada", "TAMMA_LISTEN": "127.0.0.1:0"}
+    if case != "upgrade":
+        check(not any(shutil.which(name) for name in ("psql", "initdb", "temporal")), "no PostgreSQL and no Temporal on PATH")
     began = time.monotonic()
     if case in ("archive", "upgrade"):
         run("sh", packages / "install.sh", "--from", packages)
@@ -285,7 +283,8 @@ def build(programs, work, kinds):
     if shutil.which("strip"):
         run("strip", tamma)
     packages = work / "packages"
-    run(sys.executable, BUILD, tamma, "--out", packages, "--only", ",".join(kinds))
+    script = pathlib.Path(__file__).resolve().parents[3] / "packaging/build"
+    run(sys.executable, script, tamma, "--out", packages, "--only", ",".join(kinds))
     if "wheel" in kinds:
         [wheel] = packages.glob("tamma-*.whl")
         run(sys.executable, "-m", "pip", "download", "--quiet", "--only-binary=:all:", "--python-version=3.11",
