@@ -150,7 +150,6 @@ class Tamma:
 
     def __init__(self, command, log, **options):
         self.log = pathlib.Path(log)
-        self.began = time.monotonic()
         with open(self.log, "wb") as output:
             self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, **options)
 
@@ -184,11 +183,12 @@ def first_task(tamma, environment, folder):
         state = wait_for("the end of the task", lambda: browser.close(task))
         check(state.lower() == "completed", f"the task is {state} after {time.monotonic() - began:.1f} s")
     except BaseException:
-        for log in [*folder.rglob("tamma.log"), *data_folder(environment).glob("tamma.log")]:
+        for log in data_folder(environment).glob("tamma.log"):
             sys.stderr.write(log.read_text(errors="replace"))
+        # Its own failure would hide the first one.
+        subprocess.run([tamma, "down"], env=environment, cwd=folder, timeout=PATIENCE)
         raise
-    finally:
-        run(tamma, "down", env=environment, cwd=folder, timeout=PATIENCE)
+    run(tamma, "down", env=environment, cwd=folder, timeout=PATIENCE)
     return seconds
 
 
@@ -197,6 +197,13 @@ def data_folder(environment):
     if "TAMMA_DATA" in environment:
         return pathlib.Path(environment["TAMMA_DATA"])
     return pathlib.Path("/var/lib/tamma") if os.getuid() == 0 else pathlib.Path(environment["HOME"], ".local/share/tamma")
+
+
+def forwarded_signal(tamma, environment, folder):
+    """Stops `tamma up` through the launcher, which forwards the signal."""
+    up = Tamma([tamma, "up"], folder / "up.log", env=environment, cwd=folder)
+    up.wait_for_line(r"Tamma is up at \S+")
+    up.stop()
 
 
 def upgrade(tamma, environment, folder):
@@ -264,6 +271,8 @@ def inside(case):
         upgrade(tamma, environment, folder)
     else:
         first_task(tamma, environment, folder)
+    if case == "npm":
+        forwarded_signal(tamma, environment, folder)
     if case in ("archive", "upgrade"):
         run("sh", packages / "install.sh", "--uninstall")
         check(not os.path.lexists(tamma), "the uninstaller removed the program")
