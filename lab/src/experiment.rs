@@ -13,9 +13,9 @@ use crate::support::bench::work;
 use crate::support::verdict::Verdict;
 use crate::{
     agents, alerts, bench_agents, bench_board, bench_core, bench_gateway, bench_loop,
-    bench_waiting, browser, chaos, chat, crash_recovery, escalation, eval, false_claims, forge,
-    hostile_repositories, knowledge, learning, learning_loop, mcp, merge_queue, pipeline,
-    reconcile, review, sandbox_escape,
+    bench_waiting, browser, chaos, chat, crash_recovery, escalation, eval, false_claims,
+    first_minute, forge, hostile_repositories, knowledge, learning, learning_loop, mcp,
+    merge_queue, pipeline, reconcile, review, sandbox_escape,
 };
 
 /// Run one experiment
@@ -35,6 +35,8 @@ struct Args {
 #[derive(Debug, Subcommand, IntoStaticStr)]
 #[strum(serialize_all = "kebab-case")]
 enum Experiment {
+    /// Install Tamma from its packages on a minimal system, and take the first task to its end
+    FirstMinute(first_minute::Args),
     /// Run each built-in agent through one contract against a scripted model
     Agents(agents::Args),
     /// Review changes in Rust, Python and TypeScript with the real tools
@@ -117,6 +119,7 @@ pub fn main() -> ExitCode {
 
 async fn run(experiment: Experiment, quick: bool) -> Result<Verdict> {
     match experiment {
+        Experiment::FirstMinute(own) => first_minute::run(&own, quick).await,
         Experiment::Agents(own) => agents::run(&own, quick).await,
         Experiment::Review(own) => review::run(&own, quick).await,
         Experiment::FalseClaims(own) => false_claims::run(&own).await,

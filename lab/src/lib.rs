@@ -16,6 +16,7 @@ mod escalation;
 mod eval;
 mod experiment;
 mod false_claims;
+mod first_minute;
 mod forge;
 mod hostile_repositories;
 mod knowledge;
