@@ -39,7 +39,7 @@ use tamma_flow::WorkflowTuning;
 use tamma_store::{KnowledgeCache, ObjectStorage, Store};
 use temporalio_client::Client;
 
-pub(crate) use change::PostedComment;
+pub(crate) use change::{ChangeForReview, EarlierChange, LineLocation};
 pub(crate) use chat::ChatMessage;
 pub(crate) use permissions::{Principal, forbidden};
 pub(crate) use queries::{Cursor, PageRequest};
