@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use tamma_core::actor::Actor;
 use tamma_core::history::EntryName;
-use tamma_core::ids::{CommitId, Name, TaskId};
+use tamma_core::ids::{CommitId, Name, ProjectId, TaskId};
 use tamma_core::review::patch::{self, LineSide};
 use tamma_core::review::record::{CheckRecord, ReviewCheck};
 use tamma_core::task_loop::{State, Timestamp};
@@ -12,7 +12,8 @@ use tamma_store::{CommentDraft, StoredComment};
 
 use super::{App, Error, PageRequest, Principal};
 use crate::clock;
-use crate::dto::{LineComment, ReviewedChange};
+use crate::dto::{LineComment, RecordedEntry, ReviewedChange};
+use crate::server::CommitFile;
 
 /// Longest comment, in characters.
 const MAX_COMMENT_CHARS: usize = 10_000;
@@ -136,6 +137,39 @@ impl App {
                 return Ok(last);
             }
         }
+    }
+
+    /// Returns the history entries with words or reasons of people and questions of agents, oldest
+    /// first.
+    pub(crate) async fn entries_with_words(&self, id: TaskId) -> Result<Vec<RecordedEntry>, Error> {
+        let mut found = Vec::new();
+        let mut after = None;
+        loop {
+            let part = self.history_page(id, &PageRequest { after, limit: 500 }).await?;
+            let has_words = |line: &RecordedEntry| {
+                let is_person = matches!(line.entry.actor, Actor::Person(_));
+                line.text.is_some() || (is_person && line.entry.reason.is_some())
+            };
+            found.extend(part.entries.into_iter().filter(has_words));
+            after = part.next;
+            if after.is_none() {
+                return Ok(found);
+            }
+        }
+    }
+
+    /// Returns a file of a project at a commit, if this server can read it and it is small enough.
+    pub(crate) async fn commit_file(
+        &self,
+        project: ProjectId,
+        commit: CommitId,
+        path: &str,
+        max_bytes: usize,
+    ) -> Result<Option<Vec<u8>>, Error> {
+        let Some(read) = &self.read_commit_file else { return Ok(None) };
+        let repository = self.store.project(project).await?.repository;
+        let path = path.to_owned();
+        Ok(read(CommitFile { project, repository, commit, path, max_bytes }).await)
     }
 
     /// Returns the comments on the lines of a task's changes, oldest first.
