@@ -413,7 +413,7 @@ fn is_comment(marker: &str, rest: &str, before: Option<char>) -> bool {
 
 /// Returns the number of bytes of the first characters that fit.
 fn length_of(text: &str, fits: impl Fn(char) -> bool) -> usize {
-    text.find(|it| !fits(it)).unwrap_or(text.len())
+    text.find(|it: char| !fits(it)).unwrap_or(text.len())
 }
 
 /// Returns the length of a quoted text with its quotes; up to the end of the line if it is open.

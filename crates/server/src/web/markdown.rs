@@ -60,7 +60,10 @@ impl MarkdownWriter {
             Tag::BlockQuote(_) => self.html.push_str("<blockquote>"),
             Tag::CodeBlock(kind) => {
                 let language = match kind {
-                    CodeBlockKind::Fenced(name) => Language::from_name(&name),
+                    CodeBlockKind::Fenced(name) => {
+                        let name = name.split([',', ' ', '{']).next().unwrap_or_default();
+                        Language::from_name(name)
+                    }
                     CodeBlockKind::Indented => Language::Plain,
                 };
                 self.code = Some((language, String::new()));

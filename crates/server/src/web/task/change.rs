@@ -89,9 +89,7 @@ struct FileView {
     action: &'static str,
     added: usize,
     removed: usize,
-    is_planned: bool,
-    is_critical: bool,
-    is_generated: bool,
+    flags: Vec<FileFlag>,
     digest: String,
     viewed: ViewedMark,
     comments: usize,
@@ -100,6 +98,12 @@ struct FileView {
     body: FileBody,
     /// Changed lines of the last reviewed version that are gone.
     gone: usize,
+}
+
+/// Label of a file.
+struct FileFlag {
+    class: &'static str,
+    text: &'static str,
 }
 
 /// Whether the reader has viewed a file.
@@ -367,6 +371,12 @@ impl PageBuilder<'_> {
             *shown_rows += file.rows.len();
             FileBody::Rows(rows::file_rows(&self.rows, file, &threads))
         };
+        let is_planned = self.planned.is_empty() || self.planned.contains(&file.path);
+        let flags = [
+            (is_critical, FileFlag { class: "flag f-bad", text: "critical" }),
+            (!is_planned, FileFlag { class: "flag f-wait", text: "not in the plan" }),
+            (is_generated, FileFlag { class: "flag", text: "generated" }),
+        ];
         FileView {
             number: file.number,
             path: file.path.clone(),
@@ -374,9 +384,7 @@ impl PageBuilder<'_> {
             action: file.action,
             added: file.added,
             removed: file.removed,
-            is_planned: self.planned.is_empty() || self.planned.contains(&file.path),
-            is_critical,
-            is_generated,
+            flags: flags.into_iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| flag).collect(),
             digest,
             viewed,
             comments: threads.count(),

@@ -144,7 +144,7 @@ pub(super) async fn load_iterations(
                     (Some(true), Some(by)) => format!("accepted by {by}"),
                     (Some(false), Some(by)) => format!("changes requested by {by}"),
                     (Some(true), None) => "passed".to_owned(),
-                    (Some(false), None) => failure_summary(it),
+                    (Some(false), None) => failure_summary(&it.gates, &it.criteria, &it.issues),
                     (None, _) if it.score.is_some() => "needs review".to_owned(),
                     (None, _) => "not reviewed yet".to_owned(),
                 },
@@ -183,17 +183,21 @@ pub(super) async fn load_iterations(
 }
 
 /// Says why a change failed, so that the heading never contradicts the list below it.
-fn failure_summary(it: &report::IterationReport) -> String {
-    let gates = it.gates.iter().filter(|gate| counts_against_change(gate)).count();
+fn failure_summary(
+    gates: &[report::GateReport],
+    criteria: &[Criterion],
+    issues: &[Issue],
+) -> String {
+    let gates = gates.iter().filter(|gate| counts_against_change(gate)).count();
     let count = |is_counted: fn(&Criterion) -> bool| {
-        it.criteria.iter().filter(|criterion| is_counted(criterion)).count()
+        criteria.iter().filter(|criterion| is_counted(criterion)).count()
     };
     let unjudged = count(|it| matches!(it.judgement, CriterionJudgement::Unjudged));
     let unmet = count(|it| matches!(it.judgement, CriterionJudgement::Unmet { .. }));
     let unproven = count(|it| it.evidence_error.is_some());
-    let issues = it.issues.iter().filter(|issue| issue.is_blocking()).count();
+    let issues = issues.iter().filter(|issue| issue.is_blocking()).count();
     let one = |number: usize| number == 1;
-    let criteria = |number: usize| if one(number) { "criterion" } else { "criteria" };
+    let noun = |number: usize| if one(number) { "criterion" } else { "criteria" };
     let was = |number: usize| if one(number) { "was" } else { "were" };
     let mut reasons = Vec::new();
     if gates > 0 {
@@ -201,14 +205,14 @@ fn failure_summary(it: &report::IterationReport) -> String {
     }
     if unmet > 0 {
         let is = if one(unmet) { "is" } else { "are" };
-        reasons.push(format!("{unmet} {} {is} not met", criteria(unmet)));
+        reasons.push(format!("{unmet} {} {is} not met", noun(unmet)));
     }
     if unjudged > 0 {
-        reasons.push(format!("{unjudged} {} {} not judged", criteria(unjudged), was(unjudged)));
+        reasons.push(format!("{unjudged} {} {} not judged", noun(unjudged), was(unjudged)));
     }
     if unproven > 0 {
         let lacks = if one(unproven) { "lacks" } else { "lack" };
-        reasons.push(format!("{unproven} {} {lacks} evidence", criteria(unproven)));
+        reasons.push(format!("{unproven} {} {lacks} evidence", noun(unproven)));
     }
     if issues > 0 {
         reasons.push(format!("{} to fix", pluralize(issues, "issue")));
@@ -362,5 +366,29 @@ fn council_view(council: &report::CouncilReport) -> CouncilView {
         number: council.number,
         members: council.members.iter().map(member).collect(),
         conclusion: council.conclusion.as_deref().map(markdown::to_html),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failed_review_says_what_failed() {
+        let criterion = |judgement| Criterion {
+            text: "Totals are rounded".to_owned(),
+            judgement,
+            evidence_error: None,
+        };
+        let unmet = CriterionJudgement::Unmet { reason: "They are not".to_owned() };
+        let unjudged = || criterion(CriterionJudgement::Unjudged);
+        let both = [unjudged(), unjudged()];
+        assert_eq!(failure_summary(&[], &both, &[]), "failed: 2 criteria were not judged");
+        let one = [criterion(unmet), unjudged()];
+        assert_eq!(
+            failure_summary(&[], &one, &[]),
+            "failed: 1 criterion is not met, 1 criterion was not judged"
+        );
+        assert_eq!(failure_summary(&[], &[], &[]), "failed");
     }
 }

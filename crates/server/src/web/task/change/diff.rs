@@ -1,6 +1,6 @@
 //! Patch of a change as files and rows, and the words that differ within a line.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use similar::{Algorithm, DiffOp, capture_diff_slices};
 use tamma_core::ids::Digest;
@@ -290,41 +290,28 @@ fn words(line: &str) -> Vec<usize> {
     ends
 }
 
-/// Marks the rows that an earlier version of the same file's patch did not have. Returns the number of
-/// changed lines that are gone.
+/// Marks the changed lines that an earlier version of the same file's patch did not have. Returns the
+/// number of changed lines that are gone. A line that only moved is neither.
 pub(super) fn mark_fresh_rows(file: &mut FileDiff<'_>, earlier: Option<&FileDiff<'_>>) -> usize {
-    let changed = |file: &FileDiff<'_>| -> Vec<(RowKind, String)> {
-        let lines = file.rows.iter().filter_map(|row| match row {
-            DiffRow::Line(line) if line.kind != RowKind::Same => {
-                Some((line.kind, line.text.to_owned()))
-            }
-            _ => None,
-        });
-        lines.collect()
-    };
-    let (before, now) = (earlier.map(changed).unwrap_or_default(), changed(file));
-    let (mut fresh, mut gone) = (BTreeSet::new(), 0);
-    for op in capture_diff_slices(Algorithm::Myers, &before, &now) {
-        match op {
-            DiffOp::Equal { .. } => {}
-            DiffOp::Delete { old_len, .. } => gone += old_len,
-            DiffOp::Insert { new_index, new_len, .. } => {
-                fresh.extend(new_index..new_index + new_len);
-            }
-            DiffOp::Replace { old_len, new_index, new_len, .. } => {
-                gone += old_len;
-                fresh.extend(new_index..new_index + new_len);
-            }
+    let mut before: BTreeMap<(RowKind, &str), usize> = BTreeMap::new();
+    for row in earlier.map(|file| file.rows.as_slice()).unwrap_or_default() {
+        if let DiffRow::Line(line) = row
+            && line.kind != RowKind::Same
+        {
+            *before.entry((line.kind, line.text)).or_default() += 1;
         }
     }
-    let lines = file.rows.iter_mut().filter_map(|row| match row {
-        DiffRow::Line(line) if line.kind != RowKind::Same => Some(line),
-        _ => None,
-    });
-    for (index, line) in lines.enumerate() {
-        line.is_fresh = fresh.contains(&index);
+    for row in &mut file.rows {
+        let DiffRow::Line(line) = row else { continue };
+        if line.kind == RowKind::Same {
+            continue;
+        }
+        match before.get_mut(&(line.kind, line.text)) {
+            Some(left) if *left > 0 => *left -= 1,
+            _ => line.is_fresh = true,
+        }
     }
-    gone
+    before.into_values().sum()
 }
 
 #[cfg(test)]
