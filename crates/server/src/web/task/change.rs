@@ -8,7 +8,7 @@ mod submit;
 mod threads;
 mod tree;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use axum::extract::{Path, Query};
 use serde::Deserialize;
@@ -16,6 +16,7 @@ use tamma_core::access::Permission;
 use tamma_core::format::{format_number, pluralize};
 use tamma_core::ids::TaskId;
 use tamma_core::review::patch::LineSide;
+use tamma_core::rules::critical_paths;
 use tamma_store::{CommentDraft, StoredComment};
 use uuid::Uuid;
 
@@ -247,12 +248,15 @@ pub(in crate::web) async fn page(
         None => None,
     };
     let attributes = attributes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+    let (files, gone) = loaded.files();
+    let paths = files.iter().map(|file| file.path.as_str());
     let builder = PageBuilder {
         data: &data,
         loaded: &loaded,
         query: &query,
         planned: &planned,
         attributes: attributes.as_deref().unwrap_or_default(),
+        critical: critical_paths(paths, &data.rules).into_iter().collect(),
         rows: RowContext {
             task: id,
             csrf: session.csrf_token(),
@@ -265,7 +269,7 @@ pub(in crate::web) async fn page(
             only_fresh: query.since && loaded.change.last_reviewed.is_some(),
         },
     };
-    let change = builder.change();
+    let change = builder.change(&files, &gone);
     render(&ChangePage::new(context, Some(change)))
 }
 
@@ -278,19 +282,20 @@ struct PageBuilder<'a> {
     planned: &'a [String],
     /// Text of `.gitattributes` at the base.
     attributes: &'a str,
+    /// Paths that the rules call critical.
+    critical: BTreeSet<&'a str>,
     rows: RowContext,
 }
 
 impl PageBuilder<'_> {
-    fn change(&self) -> ChangeView {
-        let (files, gone) = self.loaded.files();
+    fn change(&self, files: &[FileDiff<'_>], gone: &[usize]) -> ChangeView {
         let mut shown_rows = 0;
         let mut views: Vec<FileView> = files
             .iter()
-            .zip(&gone)
+            .zip(gone)
             .map(|(file, gone)| self.file(file, *gone, &mut shown_rows))
             .collect();
-        let since = self.since(&files, &gone);
+        let since = self.since(files, gone);
         if self.rows.only_fresh {
             let is_changed = |number: usize| {
                 let index = number.saturating_sub(1);
@@ -327,7 +332,7 @@ impl PageBuilder<'_> {
             unified_href: format!("?{}", link_query(DiffLayout::Unified, self.query.since)),
             split_href: format!("?{}", link_query(DiffLayout::Split, self.query.since)),
             since,
-            elsewhere: self.elsewhere(&files),
+            elsewhere: self.elsewhere(files),
         }
     }
 
@@ -350,9 +355,10 @@ impl PageBuilder<'_> {
             Some(seen) if *seen == digest => ViewedMark::Yes,
             Some(_) => ViewedMark::Changed,
         };
-        let is_critical = tamma_core::rules::is_critical(&file.path, &self.data.rules);
-        // A critical file is never folded.
-        let is_generated = !is_critical && generated::is_generated(file, self.attributes);
+        let is_critical = self.critical.contains(file.path.as_str());
+        // A critical file is not folded, unless a package manager writes it.
+        let is_generated = generated::is_generated(file, self.attributes)
+            && (!is_critical || generated::is_lock_file(&file.path));
         let LoadedChange { change, comments, drafts, .. } = self.loaded;
         let threads = FileThreads::new(file, comments, drafts, change.commit);
         let is_requested = self.query.all

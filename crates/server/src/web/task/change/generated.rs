@@ -36,13 +36,17 @@ const MARKER_LINES: u32 = 10;
 
 /// Returns `true` if a file is generated. `attributes` is the text of `.gitattributes` at the base.
 pub(super) fn is_generated(file: &FileDiff<'_>, attributes: &str) -> bool {
-    let name = file.path.rsplit('/').next().unwrap_or(&file.path);
     if let Some(is_generated) = linguist_generated(attributes, &file.path) {
         return is_generated;
     }
-    LOCK_FILES.contains(&name)
-        || GENERATED_ENDS.iter().any(|end| name.ends_with(end))
+    is_lock_file(&file.path)
+        || GENERATED_ENDS.iter().any(|end| file.path.ends_with(end))
         || has_marker(file)
+}
+
+/// Returns `true` if a package manager writes a file.
+pub(super) fn is_lock_file(path: &str) -> bool {
+    LOCK_FILES.contains(&path.rsplit('/').next().unwrap_or(path))
 }
 
 /// Returns `true` if one of the first unchanged lines has a marker of a generator.
