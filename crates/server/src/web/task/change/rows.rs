@@ -510,14 +510,14 @@ pub(super) fn context_rows(
             DiffLayout::Unified => {
                 let _ = write!(
                     html,
-                    "<tr class=\"d-same more\"><td class=\"no\">{old}</td><td class=\"no\">{new}</td>\
+                    "<tr class=\"d-same xrow\"><td class=\"no\">{old}</td><td class=\"no\">{new}</td>\
                      <td class=\"ln\"><span class=\"sign\"> </span>"
                 );
                 push_tokens(&mut html, line, &tokens, &[]);
                 html.push_str("</td></tr>");
             }
             DiffLayout::Split => {
-                html.push_str("<tr class=\"more\">");
+                html.push_str("<tr class=\"xrow\">");
                 for number in [old, new] {
                     let _ = write!(html, "<td class=\"no\">{number}</td><td class=\"ln\">");
                     push_tokens(&mut html, line, &tokens, &[]);
