@@ -1,7 +1,5 @@
 //! Texts that the state machine refers to, addressed by the hash of their content.
 
-use std::collections::BTreeMap;
-
 use tamma_core::ids::{Digest, PolicyVersion, Reference};
 use tamma_core::rules::Rules;
 
@@ -44,25 +42,6 @@ impl Store {
             .fetch_optional(&self.steps)
             .await?
             .ok_or_else(|| text_not_found(at))
-    }
-
-    /// Returns saved texts by their references. A text that was removed is missing.
-    pub async fn texts(&self, at: &[Reference]) -> Result<BTreeMap<Reference, String>> {
-        let hashes: Vec<String> = at
-            .iter()
-            .filter_map(|reference| reference.as_str().strip_prefix(SCHEME))
-            .map(str::to_owned)
-            .collect();
-        if hashes.is_empty() {
-            return Ok(BTreeMap::new());
-        }
-        let rows = sqlx::query!(
-            "SELECT hash, content FROM texts WHERE hash = ANY($1::text [])",
-            &hashes[..]
-        )
-        .fetch_all(&self.steps)
-        .await?;
-        rows.into_iter().map(|row| Ok((reference(&row.hash)?, row.content))).collect()
     }
 
     /// Returns the saved text with this hash.

@@ -141,6 +141,7 @@ fn a_task_can_be_completed_with_forms_alone() {
     assert_eq!(browser.post(&change, &format!("{change}/comments"), draft), 303);
     let (status, html) = browser.send(&change, "rework", &[("comments", "Nearly")]);
     assert_eq!(status, 303, "{html}");
+    machine.run(3, &["task", "watch", task, "--until-asked"]);
     // The words can be read again, wherever they matter.
     for part in ["review", "events"] {
         let html = browser.page(&format!("{path}/{part}"));
@@ -149,7 +150,6 @@ fn a_task_can_be_completed_with_forms_alone() {
     let history = machine.json(&["task", "history", task]);
     let texts = history.as_array().unwrap().iter().filter_map(|entry| entry["text"].as_str());
     assert_eq!(texts.filter(|text| text.contains("Nearly")).count(), 1);
-    machine.run(3, &["task", "watch", task, "--until-asked"]);
     // The next change follows the comment, which is shown beside it, and is compared with the last one.
     let html = browser.page(&change);
     assert!(html.contains("Changes since your review of"), "{html}");
