@@ -6,6 +6,7 @@
 mod agents;
 mod client;
 mod commands;
+mod commit_files;
 mod config_draft;
 mod data_folder;
 mod endpoint;

@@ -144,6 +144,9 @@ pub struct RecordedEntry {
     pub entry: history::HistoryEntry,
     /// Time of storage, by the database's clock.
     pub recorded_at: DateTime<Utc>,
+    /// Words that the entry refers to: of the person who acted, or of the agent who asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub text: Option<String>,
 }
 
 /// Page of a task's history, oldest entries first.

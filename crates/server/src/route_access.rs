@@ -138,6 +138,12 @@ const ROUTES: &[(&str, &str, RouteRule)] = &[
     ("POST", "/tasks/{id}/plan", Task(A::ControlTask)),
     ("GET", "/tasks/{id}/plan/edit", Task(A::ReadContent)),
     ("GET", "/tasks/{id}/change", Task(A::ReadContent)),
+    ("GET", "/tasks/{id}/change/files/{file}", Task(A::ReadContent)),
+    ("GET", "/tasks/{id}/change/context", Task(A::ReadContent)),
+    ("GET", "/tasks/{id}/change/image", Task(A::ReadContent)),
+    ("POST", "/tasks/{id}/change/comments", Task(A::ControlTask)),
+    // A mark is for the reader alone.
+    ("POST", "/tasks/{id}/change/viewed", Task(A::ReadContent)),
     ("GET", "/tasks/{id}/review", Task(A::ReadContent)),
     ("GET", "/tasks/{id}/log", Task(A::ReadContent)),
     ("GET", "/tasks/{id}/events", Task(A::ReadProject)),

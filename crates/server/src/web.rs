@@ -12,11 +12,14 @@ mod assets;
 mod board;
 mod chat;
 mod form_fields;
+mod highlight;
+mod html;
 mod inbox;
 mod knowledge;
 mod labels;
 mod layout;
 mod live;
+mod markdown;
 mod merge_queue;
 mod metrics;
 mod new_task;
@@ -123,6 +126,11 @@ pub(crate) fn router(app: App, session_layer: SessionLayer, stop: CancellationTo
         .route("/tasks/{id}/plan", get(task::plan::compare).post(task::plan::submit_changes))
         .route("/tasks/{id}/plan/edit", get(task::plan::edit_form))
         .route("/tasks/{id}/change", get(task::change::page))
+        .route("/tasks/{id}/change/files/{file}", get(task::change::file_fragment))
+        .route("/tasks/{id}/change/context", get(task::change::context))
+        .route("/tasks/{id}/change/image", get(task::change::image))
+        .route("/tasks/{id}/change/comments", post(task::change::save_comment))
+        .route("/tasks/{id}/change/viewed", post(task::change::mark_viewed))
         .route("/tasks/{id}/review", get(task::review::page))
         .route("/tasks/{id}/log", get(task::log::page))
         .route("/tasks/{id}/events", get(task::events::page))
@@ -146,14 +154,14 @@ pub(crate) fn router(app: App, session_layer: SessionLayer, stop: CancellationTo
 
 async fn add_security_headers(mut response: Response) -> Response {
     let headers = response.headers_mut();
-    let set = [
-        (header::CONTENT_SECURITY_POLICY, CONTENT_SECURITY_POLICY),
-        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
-        (header::REFERRER_POLICY, "same-origin"),
-    ];
+    let set =
+        [(header::X_CONTENT_TYPE_OPTIONS, "nosniff"), (header::REFERRER_POLICY, "same-origin")];
     for (name, value) in set {
         headers.insert(name, HeaderValue::from_static(value));
     }
+    // An image of a change has a stricter one.
+    let policy = HeaderValue::from_static(CONTENT_SECURITY_POLICY);
+    headers.entry(header::CONTENT_SECURITY_POLICY).or_insert(policy);
     let cache = HeaderName::from_static("cache-control");
     headers.entry(cache).or_insert(HeaderValue::from_static("no-store"));
     response

@@ -25,6 +25,7 @@ mod knowledge_cache;
 mod knowledge_effect;
 mod leases;
 mod lessons;
+mod line_comments;
 mod lines;
 mod listener;
 mod merge_queue;
@@ -79,6 +80,7 @@ pub use knowledge_cache::KnowledgeCache;
 pub use knowledge_effect::{EntryEffect, TaskTally};
 pub use leases::LeaseResource as Lease;
 pub use lessons::{ProposedLesson, RecurringFault};
+pub use line_comments::{CommentDraft, StoredComment};
 pub use lines::{
     InvalidLinePosition, LineChange, LineChanges, LineFilter, LineKind, LinePosition, NewLine,
     RunLine,

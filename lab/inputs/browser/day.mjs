@@ -75,9 +75,13 @@ const commentAndAccept = async (page, task) => {
   check(await page.getByText(/^Iteration 1 of \d+: failed/).first().isVisible(), "the failed review is shown");
   await browser.checkPage(page, "review-failed");
   await page.goto(`${tamma.url}${task}/change`);
-  await page.locator(".diff .no a").first().click();
-  await page.locator("tr.cm.new textarea").fill("Say which currencies have three decimals.");
+  await page.locator(".diff .no a[data-at]").first().click();
+  await page.locator("tr.cm textarea").fill("Say which currencies have three decimals.");
+  await page.getByText("Draft saved").first().waitFor();
+  await page.reload();
+  check(await page.locator("tr.cm textarea").inputValue() === "Say which currencies have three decimals.", "a draft survives a reload");
   await browser.checkPage(page, "comment");
+  await page.locator(".bar-form[data-action=rework] > summary").click();
   await page.locator("#rework").getByRole("button", { name: "Request changes" }).click();
   await page.waitForURL(new RegExp(`${task}$`));
   // After the second failure in a row, a stronger agent writes a new plan with the comment. It is

@@ -8,6 +8,7 @@ use clap::{Args, ValueEnum};
 use serde_json::Value;
 use tamma_core::cost::Usd;
 use tamma_core::plan::PlanAdjustment;
+use tamma_core::review::patch::LineSide;
 use tamma_core::task_loop::{self, State};
 use tamma_server::dto::{
     BudgetGrant, LineComment, PlanVersion, TaskAction, TaskDetail, TaskStatus, short_id,
@@ -176,7 +177,7 @@ pub(crate) struct AnswerArgs {
     #[arg(long, value_name = "HASH")]
     commit: Option<String>,
     /// Comment on a line of the change, for request-changes (repeatable); `tamma task diff` shows the
-    /// line numbers
+    /// line numbers, and -LINE is a line before the change
     #[arg(long = "comment", value_name = "FILE:LINE:TEXT", value_parser = parse_line_comment)]
     comments: Vec<LineComment>,
     #[command(flatten)]
@@ -199,18 +200,22 @@ fn parse_adjustment(text: &str) -> Result<PlanAdjustment, String> {
     Ok(PlanAdjustment { field, original_value: None, new_value, reason })
 }
 
-/// Parses `FILE:LINE:TEXT`.
+/// Parses `FILE:LINE:TEXT`. A minus before the number means the file before the change.
 fn parse_line_comment(text: &str) -> Result<LineComment, String> {
     let wrong = || format!("expected FILE:LINE:TEXT, such as `a.rs:12:rename it`, not `{text}`");
     let mut parts = text.splitn(3, ':').map(str::trim);
     let (Some(file), Some(line), Some(comment)) = (parts.next(), parts.next(), parts.next()) else {
         return Err(wrong());
     };
-    let line = line.parse().ok().filter(|line| *line > 0).ok_or_else(wrong)?;
+    let (side, number) = match line.strip_prefix('-') {
+        Some(number) => (LineSide::Old, number),
+        None => (LineSide::New, line),
+    };
+    let line = number.parse().ok().filter(|line| *line > 0).ok_or_else(wrong)?;
     if file.is_empty() || comment.is_empty() {
         return Err(wrong());
     }
-    Ok(LineComment { file: file.to_owned(), line, text: comment.to_owned() })
+    Ok(LineComment { file: file.to_owned(), line, side, text: comment.to_owned() })
 }
 
 /// Answers that the command line accepts.

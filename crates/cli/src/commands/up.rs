@@ -25,7 +25,8 @@ use crate::repository::Repository;
 use crate::roles::{self, Backends, ProcessRoles, SchemaStep};
 use crate::services::{self, DataFolderLock, PostgresService, ProgramSearch, TemporalService};
 use crate::{
-    client, data_folder, endpoint, identity, operator_file, operator_token, output, remote_config,
+    client, commit_files, data_folder, endpoint, identity, operator_file, operator_token, output,
+    remote_config,
 };
 
 /// Number of restarts of a private service before `tamma up` gives up.
@@ -117,6 +118,7 @@ impl ListenArgs {
                 Box::pin(crate::repository::inspect(repository, commits))
             })),
             read_remote_config: Some(remote_config::reader(data, Forges::open(&forges))),
+            read_commit_file: Some(commit_files::reader(data)),
             forges,
         })
     }

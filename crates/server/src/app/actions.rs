@@ -39,6 +39,10 @@ impl App {
         }
         // Nothing is saved for somebody who cannot act on the task.
         by.authorize(Permission::Work, task_loop.project)?;
+        let comments = match &action {
+            TaskAction::Rework { lines, .. } => lines.clone(),
+            _ => Vec::new(),
+        };
         let action = self.to_machine_action(&task_loop, action).await?;
         // The workflow of a closed task has ended.
         if let task_loop::Action::Rate { stars, reason } = action {
@@ -74,6 +78,10 @@ impl App {
             && let Err(error) = self.store.save_edited_plan(task, &plan).await
         {
             tracing::warn!(%task, %error, "failed to save edited plan; the worker will");
+        }
+        // The history has them too, in the text for the agent.
+        if let Err(error) = self.post_with_decision(task, &by, &comments).await {
+            tracing::warn!(%task, %error, "failed to save line comments");
         }
         Ok(TaskStatus {
             state: status.state,

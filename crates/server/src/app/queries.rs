@@ -356,7 +356,7 @@ fn task_page(listed: Vec<ListedTask>, next: Option<String>) -> TaskPage {
 
 impl From<tamma_store::RecordedEntry> for RecordedEntry {
     fn from(line: tamma_store::RecordedEntry) -> Self {
-        Self { entry: line.entry, recorded_at: line.recorded_at }
+        Self { entry: line.entry, recorded_at: line.recorded_at, text: line.text }
     }
 }
 

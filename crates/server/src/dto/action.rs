@@ -5,6 +5,7 @@ use strum::{Display, IntoStaticStr};
 use tamma_core::budget;
 use tamma_core::cost::Usd;
 use tamma_core::plan::PlanAdjustment;
+use tamma_core::review::patch::LineSide;
 use tamma_core::task_loop::State;
 use utoipa::ToSchema;
 
@@ -14,10 +15,19 @@ use utoipa::ToSchema;
 pub struct LineComment {
     /// Path relative to the repository root.
     pub file: String,
-    /// Line number after the change, from 1.
+    /// Line number, from 1.
     pub line: u32,
+    /// `old` if the number counts in the file before the change, as for removed lines; default `new`.
+    #[serde(default, skip_serializing_if = "is_new_side")]
+    #[schema(value_type = String, example = "new")]
+    pub side: LineSide,
     /// Text of the comment.
     pub text: String,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_new_side(side: &LineSide) -> bool {
+    *side == LineSide::New
 }
 
 /// Change of a task that has a review.

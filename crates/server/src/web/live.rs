@@ -76,6 +76,14 @@ struct QuestionFragment {
     question: QuestionView,
 }
 
+/// Link to the open question at the top of the overview.
+#[derive(Template)]
+#[template(path = "_question_link.html")]
+struct QuestionLinkFragment {
+    layout: Layout,
+    question: QuestionView,
+}
+
 #[derive(Template)]
 #[template(path = "_cost.html")]
 struct CostFragment {
@@ -299,19 +307,26 @@ impl TaskViewer {
                 let (layout, task) = (layout.clone(), context.task);
                 let fragment = QuestionFragment { layout, task, question: context.question };
                 add("#question", "outerMorph", fragment.render());
+                if self.part.is_empty() {
+                    let QuestionFragment { layout, question, .. } = fragment;
+                    add("#q-top", "outerMorph", QuestionLinkFragment { layout, question }.render());
+                }
                 position.question = Some(key);
             }
             // Replace it only if it differs, because the viewer may have expanded a section.
             if let Some(html) = task::render_part(app, &layout, &data, &self.part).await? {
-                let digest = Digest::of(html.as_bytes());
+                let digest = Digest::of(format!("{}{}", html.part, html.after).as_bytes());
                 if position.part.replace(digest) != Some(digest) {
-                    add("#part", "innerMorph", Ok(html));
+                    add("#part", "innerMorph", Ok(html.part));
+                    if self.part.is_empty() {
+                        add("#after", "innerMorph", Ok(html.after));
+                    }
                 }
             }
         }
         for line in &entries {
             if self.part == "events" {
-                let event = EventFragment { event: events::EventView::new(&line.entry) };
+                let event = EventFragment { event: events::EventView::new(line) };
                 add("#events", "beforeend", event.render());
             }
             position.entries = line.entry.sequence;

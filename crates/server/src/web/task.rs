@@ -16,19 +16,19 @@ use tamma_core::access::Permission;
 use tamma_core::budget;
 use tamma_core::cost::Tokens;
 use tamma_core::format::{capitalize, format_number, format_usd};
-use tamma_core::ids::TaskId;
+use tamma_core::ids::{Name, TaskId};
 use tamma_core::rules::Rules;
 use tamma_core::task_loop::{State as TaskState, TaskLoop};
 use tamma_store::LinePosition;
 use uuid::Uuid;
 
 use self::actions::ActionForm;
-use self::overview::OverviewFragment;
+use super::html::SafeHtml;
 use super::layout::{DisplayTime, Layout, Tab};
 use super::live::encode_position;
 use super::permissions::PagePermissions;
 use super::session::Session;
-use super::{PageError, PageResult, WebState, labels, render};
+use super::{PageError, PageResult, WebState, labels, markdown, render};
 use crate::app::{App, Error};
 use crate::clock;
 use crate::dto::{self, short_id};
@@ -105,7 +105,8 @@ pub(super) struct TaskHeader {
     /// Error of the stored state.
     pub(super) read_error: Option<String>,
     pub(super) is_closed: bool,
-    pub(super) description: Vec<String>,
+    /// Empty if the author gave none.
+    pub(super) description: SafeHtml,
 }
 
 /// Spend of a task and its limit.
@@ -196,16 +197,18 @@ impl TaskPageContext {
     ) -> Self {
         let card = &data.detail.card;
         let can_work = permissions.allows(card.project, Permission::Work);
+        let person: Option<Name> = layout.person.parse().ok();
+        let person = person.as_ref();
         Self {
             layout,
             task: task_header(data),
             live_href: live_href(card.id, here, card.entries, data.lines),
             tabs: task_tabs(data, here),
-            question: QuestionView::load(data, here, permissions).await,
+            question: QuestionView::load(data, here, permissions, person).await,
             cost: cost_view(data),
             current_run: current_run(data),
             details: detail_rows(data),
-            actions: if can_work { actions::control_forms(data) } else { Vec::new() },
+            actions: if can_work { actions::control_forms(data, person) } else { Vec::new() },
         }
     }
 }
@@ -237,7 +240,7 @@ fn task_header(data: &TaskData) -> TaskHeader {
         is_paused: card.paused,
         read_error: detail.read_error.clone(),
         is_closed: card.state.is_terminal(),
-        description: labels::paragraphs(&detail.description),
+        description: markdown::to_html(&detail.description),
     }
 }
 
@@ -374,9 +377,16 @@ fn detail_rows(data: &TaskData) -> Vec<DetailRow> {
 }
 
 task_page!(
-    /// Page whose tab content is rendered by a separate template.
-    PartPage, "task_part.html", { part: String }
+    /// Page whose tab content is rendered by separate templates.
+    PartPage, "task_part.html", { part: String, after: String, is_overview: bool }
 );
+
+/// Content of a tab that live updates replace.
+pub(super) struct RenderedPart {
+    pub(super) part: String,
+    /// Content below the open question, on the overview; empty on other tabs.
+    pub(super) after: String,
+}
 
 /// Acceptance criterion and its judgement.
 pub(super) struct CriterionView {
@@ -400,7 +410,8 @@ async fn render_part_page(state: &WebState, session: &Session, id: Uuid, here: &
     let (context, data) = TaskPageContext::load(state, session, id, here).await?;
     let part = render_part(&state.app, &context.layout, &data, here).await;
     let part = part.map_err(|error| PageError::new(Layout::for_session(session), error))?;
-    render(&PartPage::new(context, part.unwrap_or_default()))
+    let (part, after) = part.map(|it| (it.part, it.after)).unwrap_or_default();
+    render(&PartPage::new(context, part, after, here.is_empty()))
 }
 
 /// Renders the tab content that live updates replace; `None` if the tab has none.
@@ -409,11 +420,18 @@ pub(super) async fn render_part(
     layout: &Layout,
     data: &TaskData,
     here: &str,
-) -> Result<Option<String>, Error> {
-    let html = match here {
-        "" => OverviewFragment::load(app, layout, data).await?.render(),
-        "review" => review::load_iterations(app, layout, data).await?.render(),
-        _ => return Ok(None),
-    };
-    html.map(Some).map_err(|error| Error::Internal(error.into()))
+) -> Result<Option<RenderedPart>, Error> {
+    let failed = |error: askama::Error| Error::Internal(error.into());
+    Ok(match here {
+        "" => {
+            let (part, after) = overview::load(app, layout, data).await?;
+            let (part, after) = (part.render().map_err(failed)?, after.render().map_err(failed)?);
+            Some(RenderedPart { part, after })
+        }
+        "review" => {
+            let part = review::load_iterations(app, layout, data).await?.render();
+            Some(RenderedPart { part: part.map_err(failed)?, after: String::new() })
+        }
+        _ => None,
+    })
 }

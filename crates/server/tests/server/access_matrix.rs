@@ -119,6 +119,7 @@ impl Matrix {
             "greeter".to_owned()
         };
         let filled = path.replace("{id}", &id).replace("{run}", "1").replace("{phase}", "1");
+        let filled = filled.replace("{file}", "1");
         filled.replace("{version}", "0").replace("{name}", "app.css").replace("{*path}", "nothing")
     }
 
@@ -219,6 +220,8 @@ impl Matrix {
             }
             "POST /tasks" => "title=Greet&project=greeter&type=feature&priority=medium".to_owned(),
             "POST /tasks/{id}/plan" => format!("plan={}&reason=no&how=revise", self.plan),
+            "POST /tasks/{id}/change/comments" => "file=a&side=new&line=1&text=no".to_owned(),
+            "POST /tasks/{id}/change/viewed" => "file=a".to_owned(),
             "POST /hello" => format!("name=Grace&token={OPERATOR}&to=%2F"),
             "POST /preferences" => "theme=dark&keys=on".to_owned(),
             _ => String::new(),

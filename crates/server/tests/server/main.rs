@@ -21,6 +21,7 @@ mod pull_request_pages;
 #[path = "../../../store/tests/store/recorded_task.rs"]
 mod recorded_task;
 mod recovery;
+mod review_pages;
 mod runs;
 mod tasks;
 mod test_server;

@@ -600,7 +600,10 @@ fn consequence(answer: AnswerKind) -> &'static str {
         AnswerKind::Reject => "this plan will not run, and someone chooses the next step",
         AnswerKind::RevisePlan => "the planner writes a new plan, which needs approval again",
         AnswerKind::Accept => "exactly this commit is delivered",
-        AnswerKind::RequestChanges => "your comments go to the agent for another attempt",
+        AnswerKind::RequestChanges => {
+            "your comments go back with the change, and the rules decide between another attempt, a \
+             new plan and a person"
+        }
         AnswerKind::Override => "the prohibition is lifted for this plan only, under your name",
         AnswerKind::Reply => "the agent reads your reply and continues",
         AnswerKind::Continue => "work continues where it stopped",
