@@ -4,6 +4,7 @@
 //! decisions: it calls the other crates and prints their results.
 
 mod agents;
+mod background;
 mod client;
 mod commands;
 mod config_draft;

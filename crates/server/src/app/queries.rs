@@ -16,7 +16,7 @@ use crate::clock;
 use crate::dto::{
     AftercareView, Health, HistoryPage, IterationSummary, MetricTargets, MetricsReport,
     OpenQuestion, PlanApproval, PlanDecision, PlanVersion, RecordedEntry, RiskReport, SentAlert,
-    StateTime, TaskCard, TaskDetail, TaskPage, TaskUpdate,
+    StateTime, TaskCard, TaskDetail, TaskPage, TaskUpdate, short_id,
 };
 
 /// Page of a list that a client requests.
@@ -56,8 +56,9 @@ impl App {
             ));
         }
         let is_like = |id: Uuid| {
-            let id = id.simple().to_string();
-            id.starts_with(&digits) || id.ends_with(&digits)
+            // People see the short form, so its first digits count as well.
+            let (short, id) = (short_id(id), id.simple().to_string());
+            id.starts_with(&digits) || id.ends_with(&digits) || short.starts_with(&digits)
         };
         let mut matches = Vec::new();
         let (mut after, mut searched) = (None, 0);

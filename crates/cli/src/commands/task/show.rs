@@ -60,15 +60,15 @@ pub(crate) fn suggested_commands(detail: &TaskDetail) -> Vec<String> {
     let command = |answer: &AnswerKind| match answer {
         AnswerKind::Approve => format!("tamma approve {id} --plan {plan}"),
         AnswerKind::Reject => format!("tamma reject {id} --reason TEXT"),
-        AnswerKind::RevisePlan => format!("tamma modify {id} TEXT"),
+        AnswerKind::RevisePlan => format!("tamma revise-plan {id} TEXT"),
         AnswerKind::Override => format!("tamma answer {id} override --plan {plan} --reason TEXT"),
-        AnswerKind::Accept => format!("tamma answer {id} accept --commit {commit}"),
+        AnswerKind::Accept => format!("tamma accept {id} --commit {commit}"),
         AnswerKind::RequestChanges => format!(
             "tamma answer {id} request-changes --commit {commit} --reason TEXT [--comment FILE:LINE:TEXT]"
         ),
         AnswerKind::Reply => format!("tamma reply {id} TEXT"),
         AnswerKind::Continue => format!("tamma answer {id} continue [--grant-runs 1]"),
-        AnswerKind::ChangeTask => format!("tamma answer {id} change-task --reason TEXT"),
+        AnswerKind::ChangeTask => format!("tamma change-task {id} TEXT"),
         AnswerKind::Retry => format!("tamma retry {id}"),
         AnswerKind::RollBack => format!("tamma answer {id} roll-back --to STATE --reason TEXT"),
         AnswerKind::Skip => format!("tamma answer {id} skip --reason TEXT"),
@@ -481,8 +481,8 @@ pub(crate) mod tests {
         Answer with:
             tamma approve 1a2b3c4d --plan 0123456789ab
             tamma reject 1a2b3c4d --reason TEXT
-            tamma modify 1a2b3c4d TEXT
-            tamma answer 1a2b3c4d change-task --reason TEXT
+            tamma revise-plan 1a2b3c4d TEXT
+            tamma change-task 1a2b3c4d TEXT
             tamma cancel 1a2b3c4d --reason TEXT
         ");
     }
