@@ -165,9 +165,10 @@ pub(crate) fn model_access(
         return ModelAccess::NotNeeded;
     }
     let known = BUILT_IN_AGENTS.iter().find(|known| known.name == name);
-    let sign_in = known.map_or_else(|| format!("sign in with `{}`", agent.command), |known| {
-        known.sign_in.to_owned()
-    });
+    let sign_in = known.map_or_else(
+        || format!("sign in with `{}`", agent.command),
+        |known| known.sign_in.to_owned(),
+    );
     let key = match agent.key.as_str() {
         "" => String::new(),
         key => format!(", or set {key} where `tamma up` runs"),
@@ -190,7 +191,8 @@ mod tests {
         let key = "ANTHROPIC_API_KEY";
         assert_eq!(access(key, true), ModelAccess::Key(key.to_owned()));
         assert!(matches!(access("", true), ModelAccess::SignIn(_)));
-        let how = "start `claude` and type `/login`, or set ANTHROPIC_API_KEY where `tamma up` runs";
+        let how =
+            "start `claude` and type `/login`, or set ANTHROPIC_API_KEY where `tamma up` runs";
         assert_eq!(access("", false), ModelAccess::Missing(how.to_owned()));
         let scripted = AgentRules::default();
         let access = model_access("demo", &scripted, |_| false, |_| false);

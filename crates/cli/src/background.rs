@@ -29,7 +29,8 @@ const START_TIMEOUT: Duration = Duration::from_mins(3);
 const STOP_TIMEOUT: Duration = Duration::from_mins(2);
 
 /// Shortest and longest time between two checks.
-const POLL_INTERVALS: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(250));
+const POLL_INTERVALS: (Duration, Duration) =
+    (Duration::from_millis(20), Duration::from_millis(250));
 
 /// Size in bytes from which the log is rotated at a start.
 const MAX_LOG_BYTES: u64 = 8 << 20;
@@ -42,16 +43,17 @@ pub(crate) fn log_path(data: &Path) -> PathBuf {
     data.join("tamma.log")
 }
 
-/// Starts `tamma up` with these arguments and waits until it answers requests. If it exits first, the
-/// error contains the end of its log.
-pub(crate) async fn start(data: &Path, arguments: &[OsString]) -> Result<Endpoint> {
+/// Starts `tamma up` with these arguments in a folder, and waits until it answers requests. If it exits
+/// first, the error contains the end of its log.
+pub(crate) async fn start(data: &Path, arguments: &[OsString], folder: &Path) -> Result<Endpoint> {
     let (log, log_start) = open_log(data)
         .with_context(|| format!("cannot write the log {}", log_path(data).display()))?;
     let program = std::env::current_exe().context("cannot find the program `tamma`")?;
     let mut command = Command::new(&program);
-    command.arg("up").arg("--background").args(arguments);
+    command.arg("up").arg("--background").args(arguments).current_dir(folder);
     command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).process_group(0);
-    let mut child = command.spawn().with_context(|| format!("cannot start {}", program.display()))?;
+    let mut child =
+        command.spawn().with_context(|| format!("cannot start {}", program.display()))?;
     let pid = child.id().unwrap_or_default();
     match timeout(START_TIMEOUT, wait_until_ready(&mut child, pid, data, log_start)).await {
         Ok(endpoint) => endpoint,

@@ -10,6 +10,7 @@ mod commands;
 mod config_draft;
 mod data_folder;
 mod endpoint;
+mod example_project;
 mod identity;
 mod operator_file;
 mod operator_token;

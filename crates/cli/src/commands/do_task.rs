@@ -71,7 +71,7 @@ async fn local_project(by: &str) -> Result<(Client, Uuid)> {
     for (name, text) in up::setup_warnings(&repository, &operator) {
         output::write_check(&mut anstream::stderr().lock(), CheckStatus::Warning, name, &text)?;
     }
-    let client = Client::for_endpoint(up::ensure_running(&data).await?)?;
+    let client = Client::for_endpoint(up::ensure_running(&data, &repository.root).await?)?;
     let (project, _) = up::ensure_registered(&client, &repository, by).await?;
     Ok((client, project.id))
 }
@@ -159,12 +159,7 @@ pub(super) async fn add_task(
 
 /// Follows a task, and asks the person at the terminal for decisions. Without a terminal, ends with the
 /// first question.
-async fn follow(
-    client: &Client,
-    by: &str,
-    task: Uuid,
-    options: WatchOptions,
-) -> Result<ExitCode> {
+async fn follow(client: &Client, by: &str, task: Uuid, options: WatchOptions) -> Result<ExitCode> {
     let mut position = WatchPosition::default();
     loop {
         let end = watch::watch_from(client, task, options, &mut position).await?;

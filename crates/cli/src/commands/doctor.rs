@@ -317,7 +317,8 @@ fn check_tier_agents(search: &ProgramSearch, rules: &Rules) -> DoctorCheck {
                 || format!("install `{command}`, or name another agent under `tiers`"),
                 |known| format!("run `{}`", known.install),
             );
-            let message = format!("`{command}` of {name} is not on PATH; tasks cannot run without it");
+            let message =
+                format!("`{command}` of {name} is not on PATH; tasks cannot run without it");
             return DoctorCheck::missing(NAME, message, &help);
         };
         let access = match agent_access(name, agent) {

@@ -43,9 +43,13 @@ impl LogPart {
     /// Crates whose lines belong to a part of the shared log; `None` for a log of its own.
     fn crates(self) -> Option<&'static [&'static str]> {
         match self {
-            Self::Server => {
-                Some(&["tamma_server", "tamma_connect", "tamma_chat", "tamma_policy", "tamma_store"])
-            }
+            Self::Server => Some(&[
+                "tamma_server",
+                "tamma_connect",
+                "tamma_chat",
+                "tamma_policy",
+                "tamma_store",
+            ]),
             Self::Worker => {
                 Some(&["tamma_worker", "tamma_engine", "tamma_flow", "tamma_store", "temporalio_"])
             }

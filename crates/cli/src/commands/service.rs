@@ -161,7 +161,10 @@ async fn install(arguments: &InstallArgs) -> Result<ExitCode> {
     writeln!(out, "  Keys of agents belong in {}.", unit.environment_file.display())?;
     writeln!(out)?;
     let mut next = up::background_commands();
-    next.push(("loginctl enable-linger".to_owned(), "also run while you are logged out".to_owned()));
+    next.push((
+        "loginctl enable-linger".to_owned(),
+        "also run while you are logged out".to_owned(),
+    ));
     next.push(("tamma service uninstall".to_owned(), "stop and remove the service".to_owned()));
     output::write_next_steps(&mut out, &next)?;
     Ok(ExitCode::SUCCESS)

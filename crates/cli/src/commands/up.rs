@@ -151,7 +151,7 @@ async fn detach(arguments: &Args) -> Result<ExitCode> {
     }
     let own = std::env::args_os().skip(2).filter(|argument| argument != "--detach");
     let own: Vec<OsString> = own.collect();
-    let endpoint = background::start(&data, &own).await?;
+    let endpoint = background::start(&data, &own, Path::new(".")).await?;
     if arguments.quiet {
         return Ok(ExitCode::SUCCESS);
     }
@@ -183,16 +183,16 @@ pub(super) fn background_commands() -> Vec<(String, String)> {
     commands.map(|(command, purpose)| (command.to_owned(), purpose.to_owned())).into()
 }
 
-/// Returns the running Tamma of a data folder, and starts one in the background if there is none.
-pub(super) async fn ensure_running(data: &Path) -> Result<Endpoint> {
+/// Returns the running Tamma of a data folder, and starts one in the background if there is none. It
+/// registers the repository of `folder`, if that is in one.
+pub(super) async fn ensure_running(data: &Path, folder: &Path) -> Result<Endpoint> {
     if let Some(pid) = DataFolderLock::holder(data) {
         // Without an endpoint file, it is starting or stopping.
-        return endpoint::read(data).ok_or_else(|| {
-            services::Error::InUse { data: data.to_owned(), by: Some(pid) }.into()
-        });
+        return endpoint::read(data)
+            .ok_or_else(|| services::Error::InUse { data: data.to_owned(), by: Some(pid) }.into());
     }
     let step = Progress::new(false).start("starting Tamma in the background");
-    let endpoint = background::start(data, &[]).await?;
+    let endpoint = background::start(data, &[], folder).await?;
     step.finish("started Tamma in the background");
     Ok(endpoint)
 }

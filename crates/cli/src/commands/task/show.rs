@@ -51,6 +51,35 @@ pub(super) fn run(arguments: &Args) -> Result<ExitCode> {
     })
 }
 
+/// Returns the command that gives an answer, without its arguments.
+pub(crate) fn answer_command(answer: AnswerKind) -> &'static str {
+    match answer {
+        AnswerKind::Approve => "approve",
+        AnswerKind::Reject => "reject",
+        AnswerKind::RevisePlan => "revise-plan",
+        AnswerKind::Override => "answer override",
+        AnswerKind::Accept => "accept",
+        AnswerKind::RequestChanges => "answer request-changes",
+        AnswerKind::Reply => "reply",
+        AnswerKind::Continue => "answer continue",
+        AnswerKind::ChangeTask => "change-task",
+        AnswerKind::Retry => "retry",
+        AnswerKind::RollBack => "answer roll-back",
+        AnswerKind::Skip => "answer skip",
+        AnswerKind::Convene => "council",
+        AnswerKind::Cancel => "cancel",
+        AnswerKind::Abandon => "answer abandon",
+    }
+}
+
+/// Inserts the ID of a task into a command of [`answer_command`].
+pub(crate) fn with_task(command: &str, id: &str) -> String {
+    match command.split_once(' ') {
+        Some((first, answer)) if first == "answer" => format!("answer {id} {answer}"),
+        _ => format!("{command} {id}"),
+    }
+}
+
 /// Commands that answer the open question of a task, in the order of its answers.
 pub(crate) fn suggested_commands(detail: &TaskDetail) -> Vec<String> {
     let id = &detail.card.short;
@@ -441,6 +470,24 @@ pub(crate) mod tests {
     pub(crate) fn awaiting_approval() -> TaskDetail {
         let text = include_str!("../../../tests/fixtures/waits.json");
         serde_json::from_str(text).expect("a task")
+    }
+
+    #[test]
+    fn every_answer_is_a_command_that_exists() {
+        use clap::{CommandFactory as _, Parser as _};
+        use strum::IntoEnumIterator as _;
+        let hash = "0123456789abcdef".to_owned();
+        let mut detail = TaskDetail { commit: Some(hash), ..awaiting_approval() };
+        detail.card.answers = AnswerKind::iter().collect();
+        for (answer, line) in AnswerKind::iter().zip(suggested_commands(&detail)) {
+            let command = with_task(answer_command(answer), &detail.card.short);
+            assert!(line.starts_with(&format!("tamma {command}")), "{line}: {command}");
+            // Optional parts are in brackets, and `--to` takes a state.
+            let line = line.split('[').next().unwrap_or(&line).replace("STATE", "planning");
+            let parsed = crate::commands::Cli::try_parse_from(line.split_whitespace());
+            assert!(parsed.is_ok(), "{line}: {parsed:?}");
+        }
+        assert!(crate::commands::Cli::command().find_subcommand("modify").is_none());
     }
 
     #[test]
