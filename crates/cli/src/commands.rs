@@ -165,7 +165,7 @@ enum Command {
     Retry(actions::RetryArgs),
     /// Reply to an agent's question
     Reply(actions::ReplyArgs),
-    /// Answer any open question, such as accepting a change
+    /// Answer any open question, such as requesting changes
     Answer(Box<actions::AnswerArgs>),
     /// Convene the council on a task
     ///
