@@ -82,7 +82,6 @@ fn a_request_is_started_added_and_followed_to_its_decision() {
     assert!(refused.contains("error: "), "{refused}");
     let revised = machine.run(0, &["revise-plan", id, "Fewer files."]);
     assert!(revised.contains("plan sent back for revision"), "{revised}");
-    machine.run(3, &["task", "watch", id, "--until-asked"]);
 
     // A second request uses the running Tamma.
     let asked = machine.run(3, &["do", "Greet", "--criterion", "Cy is greeted."]);
