@@ -100,15 +100,14 @@ fn parse_answer(line: &str, answers: &[QuickAnswer]) -> Option<QuickAnswer> {
     answers.iter().copied().find(selects)
 }
 
-/// Builds the action of an answer.
+/// Builds the action of an answer, about the plan or the commit that was shown.
 fn action(
     answer: QuickAnswer,
-    detail: &TaskDetail,
     plan: Option<&PlanVersion>,
+    commit: Option<String>,
     text: String,
 ) -> Option<TaskAction> {
     let plan = plan.map(|plan| plan.hash.clone());
-    let commit = detail.commit.clone();
     Some(match answer {
         QuickAnswer::Approve => TaskAction::Approve { plan: plan?, reason: None },
         QuickAnswer::RevisePlan => TaskAction::AskChanges { plan: plan?, changes: text },
@@ -135,12 +134,13 @@ pub(super) async fn decide(client: &Client, by: &str, task: Uuid) -> Result<bool
     } else {
         detail.plan.clone()
     };
+    let mut commit = detail.commit.clone();
     if answers.contains(&QuickAnswer::Approve)
         && let Some(plan) = &plan
     {
         print_line(&show::format_plan_for_approval(&detail, plan))?;
     } else if answers.contains(&QuickAnswer::Accept) {
-        print_change(client, task).await?;
+        commit = Some(print_change(client, task).await?);
     } else if answers.len() <= 2 {
         for command in show::suggested_commands(&detail) {
             print_line(&format!("    {command}"))?;
@@ -152,7 +152,7 @@ pub(super) async fn decide(client: &Client, by: &str, task: Uuid) -> Result<bool
         match answer {
             QuickAnswer::Later => return Ok(false),
             QuickAnswer::ShowDiff => {
-                print_change(client, task).await?;
+                commit = Some(print_change(client, task).await?);
                 continue;
             }
             _ => {}
@@ -166,7 +166,8 @@ pub(super) async fn decide(client: &Client, by: &str, task: Uuid) -> Result<bool
                 Some(text) => text.trim().to_owned(),
             },
         };
-        let Some(action) = action(answer, &detail, plan.as_ref(), text) else { continue };
+        let action = action(answer, plan.as_ref(), commit.clone(), text);
+        let Some(action) = action else { continue };
         let path = format!("/tasks/{task}/actions");
         let status: TaskStatus = client.post(&path, by, client::new_id(), &action).await?;
         print_line(&outcome_message(task, &action, &status))?;
@@ -174,9 +175,11 @@ pub(super) async fn decide(client: &Client, by: &str, task: Uuid) -> Result<bool
     }
 }
 
-async fn print_change(client: &Client, task: Uuid) -> Result<()> {
+/// Shows the change of a task and returns its commit.
+async fn print_change(client: &Client, task: Uuid) -> Result<String> {
     let change = diff::fetch(client, task).await?;
-    diff::write_change(&mut anstream::stdout().lock(), &change)
+    diff::write_change(&mut anstream::stdout().lock(), &change)?;
+    Ok(change.commit)
 }
 
 fn print_line(text: &str) -> Result<()> {
@@ -221,7 +224,7 @@ mod tests {
         let hash = plan.map(|plan| plan.hash.clone()).expect("a plan");
         let text = "Fewer files.".to_owned();
         assert_eq!(
-            action(QuickAnswer::RevisePlan, &detail, plan, text.clone()),
+            action(QuickAnswer::RevisePlan, plan, None, text.clone()),
             Some(TaskAction::AskChanges { plan: hash, changes: text })
         );
     }

@@ -10,15 +10,14 @@ use anyhow::{Context as _, Result, bail};
 use clap::ValueEnum;
 
 use super::backend_args::DataFolderArgs;
-use crate::background;
+use crate::{background, output};
 
 /// Time between two looks at a log that is followed.
 const FOLLOW_INTERVAL: Duration = Duration::from_millis(250);
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Part to show [default: API server and worker]
-    #[arg(value_enum)]
+    #[arg(value_enum, help = "Part to show [default: API server and worker]")]
     part: Option<LogPart>,
     /// Wait for new lines
     #[arg(long, short)]
@@ -100,7 +99,7 @@ fn log_target(line: &str) -> Option<&str> {
 pub(super) fn run(arguments: &Args) -> Result<ExitCode> {
     let data = arguments.folder.resolve()?;
     let path = part_path(arguments.part, &data);
-    let mut file = match File::open(&path) {
+    let file = match File::open(&path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => bail!(
             "there is no log {}\n  help: `tamma up --detach` writes it; without --detach, the log of \
@@ -110,7 +109,7 @@ pub(super) fn run(arguments: &Args) -> Result<ExitCode> {
         Err(error) => return Err(error).with_context(|| format!("cannot read {}", path.display())),
     };
     let mut filter = LineFilter::new(arguments.part);
-    let position = print_last_lines(&mut file, &mut filter, arguments.lines)?;
+    let position = print_last_lines(file, &mut filter, arguments.lines)?;
     if !arguments.follow {
         return Ok(ExitCode::SUCCESS);
     }
@@ -127,9 +126,9 @@ async fn follow(path: &Path, mut filter: LineFilter, mut position: u64) -> Resul
 }
 
 /// Prints the last selected lines of a log and returns the position after them.
-fn print_last_lines(file: &mut File, filter: &mut LineFilter, count: usize) -> Result<u64> {
+fn print_last_lines(file: File, filter: &mut LineFilter, count: usize) -> Result<u64> {
     let mut last = std::collections::VecDeque::new();
-    let mut reader = BufReader::new(&mut *file);
+    let mut reader = BufReader::new(file);
     let mut bytes = Vec::new();
     let mut position = 0;
     while let length @ 1.. = reader.read_until(b'\n', &mut bytes)? {
@@ -145,10 +144,15 @@ fn print_last_lines(file: &mut File, filter: &mut LineFilter, count: usize) -> R
     }
     let mut out = anstream::stdout().lock();
     for line in last {
-        out.write_all(line.as_bytes())?;
+        print_line(&mut out, &line)?;
     }
     out.flush()?;
     Ok(position)
+}
+
+/// Prints a line without control sequences: a log can contain texts of agents and repositories.
+fn print_line(out: &mut impl io::Write, line: &str) -> io::Result<()> {
+    writeln!(out, "{}", output::sanitize(line.trim_end()))
 }
 
 /// Prints the complete lines after a position and returns the new position. A log that has become
@@ -166,7 +170,7 @@ fn print_new_lines(path: &Path, filter: &mut LineFilter, position: u64) -> Resul
         position += u64::try_from(bytes.len())?;
         let line = String::from_utf8_lossy(&bytes).into_owned();
         if filter.selects(&line) {
-            out.write_all(line.as_bytes())?;
+            print_line(&mut out, &line)?;
         }
         bytes.clear();
     }

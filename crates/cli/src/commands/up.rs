@@ -319,6 +319,9 @@ pub(super) fn setup_warnings(
     }
     let search = ProgramSearch::from_environment();
     if let Some(rules) = config::load_nearest(operator) {
+        if let Err(error) = tamma_engine::sandbox::choose(rules.engines.sandbox) {
+            notes.push(("sandbox", format!("agents cannot start: {error}")));
+        }
         for (name, agent) in agents::tier_agents(&rules) {
             let command = &agent.command;
             if search.find_program(command).is_none() {
