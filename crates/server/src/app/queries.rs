@@ -46,7 +46,7 @@ impl App {
         self.with_badges(task_page(page.tasks, page.next.map(|next| next.encode()))).await
     }
 
-    /// Finds tasks whose ID starts or ends with the given digits.
+    /// Finds tasks whose ID starts or ends with the given digits, or whose short form starts with them.
     pub(crate) async fn find_tasks_by_digits(&self, digits: &str) -> Result<TaskPage, Error> {
         let digits = digits.replace('-', "").to_ascii_lowercase();
         if digits.len() < 4 || !digits.chars().all(|digit| digit.is_ascii_hexdigit()) {
