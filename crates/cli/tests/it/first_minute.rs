@@ -144,8 +144,8 @@ fn a_request_without_an_agent_changes_nothing_and_says_how_to_get_one() {
 #[test]
 fn unknown_commands_name_the_command_that_was_meant() {
     let folder = TempDir::new().unwrap();
-    for (arguments, expected) in [
-        (&["task", "cancel", "1a2b"][..], "tip: use `tamma cancel`"),
+    let cases: [(&[&str], &str); 5] = [
+        (&["task", "cancel", "1a2b"], "tip: use `tamma cancel`"),
         (
             &["modify", "1a2b", "Shorter."],
             "tip: use `tamma revise-plan TASK TEXT, or tamma change-task",
@@ -153,7 +153,8 @@ fn unknown_commands_name_the_command_that_was_meant() {
         (&["list"], "tip: use `tamma task list`"),
         (&["start"], "tip: use `tamma up --detach`"),
         (&["flurb"], "unrecognized subcommand 'flurb'"),
-    ] {
+    ];
+    for (arguments, expected) in cases {
         let (code, shown) = run_with_git_only(folder.path(), arguments);
         assert_eq!(code, Some(2), "{shown}");
         assert!(shown.contains(expected), "{shown}");

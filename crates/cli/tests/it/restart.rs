@@ -132,7 +132,7 @@ fn a_second_up_registers_its_repository_and_tasks_use_the_current_one() {
     let mut chat = machine.command(&["chat"]);
     chat.current_dir(&other).stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut chat = chat.spawn().unwrap();
-    chat.stdin.take().unwrap().write_all(b"fix the greeting of Di\nyes\n").unwrap();
+    chat.stdin.take().unwrap().write_all(b"fix the --json option\nyes\n").unwrap();
     let chat = String::from_utf8(chat.wait_with_output().unwrap().stdout).unwrap();
     let tasks = machine.json(&["task", "list"])["tasks"].as_array().unwrap().clone();
     let added = tasks.iter().find(|task| task["type"] == "bugfix");
