@@ -4,12 +4,14 @@
 //! decisions: it calls the other crates and prints their results.
 
 mod agents;
+mod background;
 mod client;
 mod commands;
 mod commit_files;
 mod config_draft;
 mod data_folder;
 mod endpoint;
+mod example_project;
 mod identity;
 mod operator_file;
 mod operator_token;

@@ -44,7 +44,7 @@ const GIVEN_TEMPORAL: &str =
 pub(crate) enum Error {
     /// Another process uses the data folder.
     #[error(
-        "{} is using the data folder `{}`: stop it with Ctrl-C, or choose another folder with \
+        "{} is using the data folder `{}`: stop it with `tamma down` or Ctrl-C, or choose another folder with \
          `--data`",
         by.map_or("another `tamma up`".to_owned(), |pid| format!("`tamma up` (process {pid})")),
         data.display()

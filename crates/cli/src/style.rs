@@ -114,6 +114,31 @@ pub(crate) fn terminal_width() -> Option<usize> {
     comfy_table::Table::new().width().map(usize::from)
 }
 
+/// Smallest terminal width, in characters, at which tables with many columns are readable.
+const TABLE_WIDTH: usize = 100;
+
+/// Returns the terminal width if it is too small for a table with many columns.
+pub(crate) fn narrow_width() -> Option<usize> {
+    terminal_width().filter(|width| *width < TABLE_WIDTH)
+}
+
+/// Breaks a text at spaces so that it fits into `width` characters. Every line starts with `indent`
+/// spaces. Words are never broken.
+pub(crate) fn wrap(text: &str, width: usize, indent: usize) -> String {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        let length = word.chars().count();
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + 1 + length <= width => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(format!("{:indent$}{word}", "")),
+        }
+    }
+    lines.join("\n")
+}
+
 /// Returns the current time.
 #[expect(clippy::disallowed_methods, reason = "times on the terminal are relative to now")]
 pub(crate) fn now() -> DateTime<Utc> {
@@ -128,6 +153,13 @@ pub(crate) fn local_offset() -> FixedOffset {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn narrow_text_is_broken_at_spaces_only() {
+        let text = "a word and an unbreakablelongword";
+        assert_eq!(wrap(text, 12, 2), "  a word and\n  an\n  unbreakablelongword");
+        assert_eq!(wrap("", 12, 2), "");
+    }
 
     #[test]
     fn costs_are_metered_reported_or_unknown() {

@@ -74,7 +74,7 @@ fn command(message: &str) -> String {
     "roll #3 back to planning",
     "tamma answer …3 roll-back --to=planning --reason='requested in chat, no reason given'"
 )]
-#[case("change #4 to --print two", "tamma modify …4 -- '--print two'")]
+#[case("change #4 to --print two", "tamma change-task …4 -- '--print two'")]
 #[case("fix the --json option", "tamma task add --type=bugfix -- 'fix the --json option'")]
 #[case("approve the lesson", "tamma knowledge approve …9")]
 #[case("rate #5 4 stars", "tamma rate …5 4")]

@@ -2,7 +2,7 @@
 
 pub(super) mod add;
 mod bundle;
-mod diff;
+pub(super) mod diff;
 mod history;
 pub(super) mod list;
 mod log;
@@ -80,7 +80,8 @@ pub(super) fn run(command: &Command) -> Result<ExitCode> {
         Command::Watch(WatchArgs { id, until_asked, target }) => client::block_on(target, async {
             let client = Client::new(target)?;
             let id = client.resolve_task(id).await?;
-            let options = WatchOptions { until_asked: *until_asked, json: target.json };
+            let (until_asked, json) = (*until_asked, target.json);
+            let options = WatchOptions { until_asked, json, asks_inline: false };
             watch::watch(&client, id, options).await
         }),
         Command::History(arguments) => history::history(arguments),

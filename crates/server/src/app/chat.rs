@@ -91,8 +91,9 @@ impl App {
             self.handle_message(by, &new_message).await?;
         let context = &context;
         let mut conversation = Conversation::restore(chat_state(&record)?.conversation, context);
+        let project = new_message.project;
         let answered =
-            self.answer_outcome(by, outcome, &conversation, context, &mut last_task).await;
+            self.answer_outcome(by, outcome, &conversation, context, &mut last_task, project).await;
         if answered.is_err() {
             // An error ends the proposal, like every other answer.
             conversation = Conversation::default();
@@ -177,9 +178,12 @@ impl App {
         conversation: &Conversation,
         context: &ChatContext,
         last_task: &mut Option<TaskId>,
+        project: Option<String>,
     ) -> Result<ChatReply, Error> {
         Ok(match outcome {
-            MessageOutcome::Confirmed(confirmed) => self.execute(by, confirmed, context).await?,
+            MessageOutcome::Confirmed(confirmed) => {
+                self.execute(by, confirmed, context, project).await?
+            }
             MessageOutcome::Declined => {
                 single_line_reply("decline", "Dismissed. Nothing was changed.")
             }
@@ -307,6 +311,7 @@ impl App {
         by: &Principal,
         confirmed: Confirmed,
         context: &ChatContext,
+        project: Option<String>,
     ) -> Result<ChatReply, Error> {
         let by = &by.clone().through(RequestInterface::Chat);
         let (change, command) = confirmed.into_parts();
@@ -321,7 +326,7 @@ impl App {
                 format!("Done. Task state: {}.", humanize(&status.state))
             }
             RequestedChange::Add(new) => {
-                let added = self.add_task(by.clone(), new_task(new)).await?;
+                let added = self.add_task(by.clone(), new_task(new, project)).await?;
                 format!("Done. Added task {}.", added.task.short)
             }
             RequestedChange::RunPipeline(draft) => {
@@ -421,10 +426,10 @@ fn to_budget_grant(grant: tamma_core::budget::Grant) -> BudgetGrant {
     BudgetGrant { iterations: grant.iterations, usd: grant.usd, tokens: grant.tokens }
 }
 
-fn new_task(new: tamma_chat::TaskDraft) -> NewTask {
+fn new_task(new: tamma_chat::TaskDraft, project: Option<String>) -> NewTask {
     NewTask {
         id: None,
-        project: None,
+        project,
         title: new.title,
         description: new.description.unwrap_or_default(),
         r#type: new.r#type,

@@ -51,6 +51,35 @@ pub(super) fn run(arguments: &Args) -> Result<ExitCode> {
     })
 }
 
+/// Returns the command that gives an answer, without its arguments.
+pub(crate) fn answer_command(answer: AnswerKind) -> &'static str {
+    match answer {
+        AnswerKind::Approve => "approve",
+        AnswerKind::Reject => "reject",
+        AnswerKind::RevisePlan => "revise-plan",
+        AnswerKind::Override => "answer override",
+        AnswerKind::Accept => "accept",
+        AnswerKind::RequestChanges => "answer request-changes",
+        AnswerKind::Reply => "reply",
+        AnswerKind::Continue => "answer continue",
+        AnswerKind::ChangeTask => "change-task",
+        AnswerKind::Retry => "retry",
+        AnswerKind::RollBack => "answer roll-back",
+        AnswerKind::Skip => "answer skip",
+        AnswerKind::Convene => "council",
+        AnswerKind::Cancel => "cancel",
+        AnswerKind::Abandon => "answer abandon",
+    }
+}
+
+/// Inserts the ID of a task into a command of [`answer_command`].
+pub(crate) fn with_task(command: &str, id: &str) -> String {
+    match command.split_once(' ') {
+        Some((first, answer)) if first == "answer" => format!("answer {id} {answer}"),
+        _ => format!("{command} {id}"),
+    }
+}
+
 /// Commands that answer the open question of a task, in the order of its answers.
 pub(crate) fn suggested_commands(detail: &TaskDetail) -> Vec<String> {
     let id = &detail.card.short;
@@ -60,15 +89,15 @@ pub(crate) fn suggested_commands(detail: &TaskDetail) -> Vec<String> {
     let command = |answer: &AnswerKind| match answer {
         AnswerKind::Approve => format!("tamma approve {id} --plan {plan}"),
         AnswerKind::Reject => format!("tamma reject {id} --reason TEXT"),
-        AnswerKind::RevisePlan => format!("tamma modify {id} TEXT"),
+        AnswerKind::RevisePlan => format!("tamma revise-plan {id} TEXT"),
         AnswerKind::Override => format!("tamma answer {id} override --plan {plan} --reason TEXT"),
-        AnswerKind::Accept => format!("tamma answer {id} accept --commit {commit}"),
+        AnswerKind::Accept => format!("tamma accept {id} --commit {commit}"),
         AnswerKind::RequestChanges => format!(
             "tamma answer {id} request-changes --commit {commit} --reason TEXT [--comment FILE:LINE:TEXT]"
         ),
         AnswerKind::Reply => format!("tamma reply {id} TEXT"),
         AnswerKind::Continue => format!("tamma answer {id} continue [--grant-runs 1]"),
-        AnswerKind::ChangeTask => format!("tamma answer {id} change-task --reason TEXT"),
+        AnswerKind::ChangeTask => format!("tamma change-task {id} TEXT"),
         AnswerKind::Retry => format!("tamma retry {id}"),
         AnswerKind::RollBack => format!("tamma answer {id} roll-back --to STATE --reason TEXT"),
         AnswerKind::Skip => format!("tamma answer {id} skip --reason TEXT"),
@@ -444,6 +473,24 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn every_answer_is_a_command_that_exists() {
+        use clap::{CommandFactory as _, Parser as _};
+        use strum::IntoEnumIterator as _;
+        let hash = "0123456789abcdef".to_owned();
+        let mut detail = TaskDetail { commit: Some(hash), ..awaiting_approval() };
+        detail.card.answers = AnswerKind::iter().collect();
+        for (answer, line) in AnswerKind::iter().zip(suggested_commands(&detail)) {
+            let command = with_task(answer_command(answer), &detail.card.short);
+            assert!(line.starts_with(&format!("tamma {command}")), "{line}: {command}");
+            // Optional parts are in brackets, and `--to` takes a state.
+            let line = line.split('[').next().unwrap_or(&line).replace("STATE", "planning");
+            let parsed = crate::commands::Cli::try_parse_from(line.split_whitespace());
+            assert!(parsed.is_ok(), "{line}: {parsed:?}");
+        }
+        assert!(crate::commands::Cli::command().find_subcommand("modify").is_none());
+    }
+
+    #[test]
     fn a_task_awaiting_approval_shows_its_plan_and_answer_commands() {
         let now = "2026-11-15T10:23:30Z".parse().expect("a timestamp");
         let text =
@@ -481,8 +528,8 @@ pub(crate) mod tests {
         Answer with:
             tamma approve 1a2b3c4d --plan 0123456789ab
             tamma reject 1a2b3c4d --reason TEXT
-            tamma modify 1a2b3c4d TEXT
-            tamma answer 1a2b3c4d change-task --reason TEXT
+            tamma revise-plan 1a2b3c4d TEXT
+            tamma change-task 1a2b3c4d TEXT
             tamma cancel 1a2b3c4d --reason TEXT
         ");
     }
