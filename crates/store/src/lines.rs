@@ -144,6 +144,9 @@ pub struct LineFilter {
     pub kinds: Vec<LineKind>,
     /// Text to find, in any case; `None` or empty for every line.
     pub text: Option<String>,
+    /// Only lines without the status `completed`, if `true`: failed tool calls, denials and
+    /// rejections, depending on `kinds`.
+    pub failed: bool,
 }
 
 struct Row {
@@ -174,6 +177,7 @@ impl Store {
                 AND ($6::bigint IS NULL OR attempt = $6)
                 AND (cardinality($7::text[]) = 0 OR kind = ANY($7))
                 AND ($9::text IS NULL OR strpos(lower(text), lower($9)) > 0)
+                AND (NOT $10 OR coalesce(data ->> 'status', 'failed') <> 'completed')
                 -- No line is older than its task, whatever the clocks of two machines say, so that
                 -- older partitions are not looked at.
                 AND at >= (SELECT created_at - interval '1 day' FROM tasks WHERE id = $1)
@@ -187,6 +191,7 @@ impl Store {
             &kinds,
             i64::from(limit),
             wanted.text.as_deref().filter(|text| !text.is_empty()),
+            wanted.failed,
         )
         .fetch_all(&self.lists)
         .await?;
@@ -212,6 +217,7 @@ impl Store {
                 AND ($6::bigint IS NULL OR attempt = $6)
                 AND (cardinality($7::text[]) = 0 OR kind = ANY($7))
                 AND ($9::text IS NULL OR strpos(lower(text), lower($9)) > 0)
+                AND (NOT $10 OR coalesce(data ->> 'status', 'failed') <> 'completed')
                 AND at >= (SELECT created_at - interval '1 day' FROM tasks WHERE id = $1)
              ORDER BY ticket DESC, attempt DESC, sequence DESC LIMIT $8",
             task.0,
@@ -223,6 +229,7 @@ impl Store {
             &kinds,
             i64::from(limit),
             wanted.text.as_deref().filter(|text| !text.is_empty()),
+            wanted.failed,
         )
         .fetch_all(&self.lists)
         .await?;

@@ -8,7 +8,7 @@ use axum::response::{IntoResponse as _, Response};
 use tamma_core::ids::Digest;
 
 /// Name, media type and content of each file.
-const ASSETS: [(&str, &str, &[u8]); 6] = [
+const ASSETS: [(&str, &str, &[u8]); 8] = [
     ("app.css", "text/css; charset=utf-8", include_bytes!("../../assets/app.css")),
     ("app.js", "text/javascript; charset=utf-8", include_bytes!("../../assets/app.js")),
     ("htmx.min.js", "text/javascript; charset=utf-8", include_bytes!("../../assets/htmx.min.js")),
@@ -17,6 +17,8 @@ const ASSETS: [(&str, &str, &[u8]); 6] = [
         "text/javascript; charset=utf-8",
         include_bytes!("../../assets/hx-sse.min.js"),
     ),
+    ("log.css", "text/css; charset=utf-8", include_bytes!("../../assets/log.css")),
+    ("log.js", "text/javascript; charset=utf-8", include_bytes!("../../assets/log.js")),
     ("icons.svg", "image/svg+xml", include_bytes!("../../assets/icons.svg")),
     ("mark.svg", "image/svg+xml", include_bytes!("../../assets/mark.svg")),
 ];

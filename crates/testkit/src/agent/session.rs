@@ -325,8 +325,13 @@ impl AgentTurn<'_> {
                 if self.request_permission(call).await? {
                     let mut shell = shell(&command, &self.folder);
                     let ended = shell.stdout(Stdio::null()).status().await;
-                    ended.map_err(Error::into_internal_error)?;
-                    self.complete_call()?;
+                    let ended = ended.map_err(Error::into_internal_error)?;
+                    // Like Codex, which reports a failed command as completed.
+                    let fields = ToolCallUpdateFields::new()
+                        .status(ToolCallStatus::Completed)
+                        .raw_output(json!({ "exit_code": ended.code() }));
+                    let update = ToolCallUpdate::new(self.call_id(), fields);
+                    self.update(SessionUpdate::ToolCallUpdate(update))?;
                 }
             }
             AgentStep::Ask { title } => {
