@@ -12,7 +12,10 @@ const GROUPS: [(&str, &[&str]); 6] = [
     ),
     (
         "Tasks",
-        &["task", "pipeline", "queue", "inbox", "chat", "pause", "resume", "retry", "cancel"],
+        &[
+            "task", "pipeline", "queue", "inbox", "top", "chat", "pause", "resume", "retry",
+            "cancel",
+        ],
     ),
     ("Decisions", &["approve", "reject", "modify", "reply", "answer", "council", "rate"]),
     ("Team", &["knowledge", "alert", "person", "access", "audit", "permissions", "agents"]),
