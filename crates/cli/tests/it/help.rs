@@ -32,6 +32,7 @@ fn commands_are_listed_in_groups() {
       task         Add, list, show and follow tasks
       pipeline     Take stories through ordered phases
       inbox        List tasks and pipelines waiting on a person
+      top          Watch and steer tasks in the terminal
       chat         Ask about tasks, or request actions, in plain English
       pause        Pause a task
       resume       Resume a paused task
