@@ -79,7 +79,7 @@ pub(super) enum TopEffect {
 
 /// Line of input at the bottom of the screen.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Prompt {
+pub(super) struct InputPrompt {
     pub(super) purpose: PromptPurpose,
     pub(super) text: String,
 }
@@ -130,7 +130,7 @@ pub(super) struct TopState {
     /// Change as displayed for a decision.
     pub(super) change: Option<Box<ReviewedChange>>,
     pub(super) answer_selected: usize,
-    pub(super) prompt: Option<Prompt>,
+    pub(super) prompt: Option<InputPrompt>,
     /// Text of an answer that was not accepted, so that it is not lost.
     draft: String,
     pub(super) notice: Option<TopNotice>,
@@ -392,7 +392,7 @@ impl TopState {
             }
             KeyCode::Char('/') => {
                 let text = std::mem::take(&mut self.filter);
-                self.prompt = Some(Prompt { purpose: PromptPurpose::Filter, text });
+                self.prompt = Some(InputPrompt { purpose: PromptPurpose::Filter, text });
             }
             KeyCode::Enter | KeyCode::Right => self.open(TopScreen::Task),
             KeyCode::Char('l') => self.open(TopScreen::Log),
@@ -447,7 +447,7 @@ impl TopState {
             }
             KeyCode::Char('/') => {
                 let text = std::mem::take(&mut self.log.search);
-                self.prompt = Some(Prompt { purpose: PromptPurpose::Search, text });
+                self.prompt = Some(InputPrompt { purpose: PromptPurpose::Search, text });
                 return Vec::new();
             }
             code => self.log.move_by(rows_of(code).unwrap_or_default()),
@@ -505,12 +505,12 @@ impl TopState {
                     PromptPurpose::Confirm(answer)
                 };
                 let text = std::mem::take(&mut self.draft);
-                self.prompt = Some(Prompt { purpose, text });
+                self.prompt = Some(InputPrompt { purpose, text });
             }
         }
     }
 
-    fn press_in_prompt(&mut self, mut prompt: Prompt, code: KeyCode) -> Vec<TopEffect> {
+    fn press_in_prompt(&mut self, mut prompt: InputPrompt, code: KeyCode) -> Vec<TopEffect> {
         if let PromptPurpose::Confirm(answer) = prompt.purpose {
             return match code {
                 KeyCode::Char('y' | 'Y') => self.submit(answer, String::new()),
@@ -546,7 +546,7 @@ impl TopState {
     }
 
     /// Applies the text of a prompt.
-    fn enter(&mut self, prompt: Prompt) -> Vec<TopEffect> {
+    fn enter(&mut self, prompt: InputPrompt) -> Vec<TopEffect> {
         match prompt.purpose {
             PromptPurpose::Filter => {
                 self.filter = prompt.text;

@@ -148,7 +148,7 @@ struct ViewPosition {
     question: Option<String>,
     /// Hash of the tab content sent last.
     part: Option<Digest>,
-    /// Content of the end of the log that was sent last.
+    /// Running calls and usage that were sent last.
     tail: String,
 }
 
@@ -272,24 +272,21 @@ impl TaskViewer {
         let entries = app.history_page(self.id, &window).await?.entries;
         let lines =
             app.run_lines(self.id, &self.line_filter, position.lines, BATCH_SIZE).await?.lines;
+        // Running calls, tokens and cost change without a new line, too.
+        let current = app.current_run(self.id).await?;
+        let tail = TailView::of_run(current.as_ref().map(|current| &current.run));
+        let key = tail.key();
+        let has_new_tail = position.tail != key;
+        if entries.is_empty() && lines.is_empty() && !has_new_tail {
+            return Ok(None);
+        }
+        position.tail = key;
         let mut parts = Vec::new();
         let mut add = |target: &str, swap: &str, html: askama::Result<String>| {
             parts.extend(html.ok().map(|html| partial(target, swap, &html)));
         };
-        if self.part == "log" {
-            // Tokens, cost and running calls change without a new line, too.
-            let current = app.current_run(self.id).await?;
-            let tail = TailView::of_run(current.as_ref().map(|current| &current.run));
-            let key = tail.key();
-            if position.tail != key {
-                add("#tail", "outerMorph", LogTailFragment { tail }.render());
-                position.tail = key;
-            }
-        }
-        if entries.is_empty() && lines.is_empty() {
-            let id = format!("{} {}", position.entries, position.lines);
-            let event = Event::default().id(id).data(parts.concat());
-            return Ok((!parts.is_empty()).then_some(event));
+        if self.part == "log" && has_new_tail {
+            add("#tail", "outerMorph", LogTailFragment { tail }.render());
         }
         let data = TaskData::load(app, self.id).await?;
         let mut layout = Layout::for_session(&self.session);
