@@ -144,3 +144,12 @@ fn every_command_describes_its_arguments_on_one_line_each() {
         assert!(text.contains("\n  -h, --help ") && text.contains("  Print help\n"), "{text}");
     }
 }
+
+#[test]
+fn the_terminal_ui_needs_a_terminal() {
+    let mut command = Command::new(assert_cmd::cargo::cargo_bin!("tamma"));
+    let output = command.env_clear().arg("top").output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert!(text.contains("`tamma top` needs a terminal"), "{text}");
+}

@@ -70,6 +70,11 @@ impl LogQuery {
         Ok(LineFilter { job_number, attempt, kinds, text: Some(text), failed })
     }
 
+    /// Returns whether the person asked for some lines only.
+    pub(super) fn is_filtered(&self) -> bool {
+        !self.kinds.is_empty() || !self.text.trim().is_empty()
+    }
+
     /// Returns whether the page ends with the newest line.
     pub(super) fn is_last_page(&self) -> bool {
         self.before.is_empty()
@@ -108,6 +113,8 @@ pub(super) struct LogView {
     /// Runs to choose from; empty on the page of one run.
     pub(super) runs: Vec<SelectOption>,
     pub(super) search: String,
+    /// Text of a page without lines.
+    pub(super) empty_text: &'static str,
     /// `None` on the first page.
     pub(super) earlier_href: Option<String>,
     /// `None` on the last page.
@@ -138,6 +145,7 @@ impl LogView {
             kinds: query.kind_options(),
             runs: Vec::new(),
             search: query.text.trim().to_owned(),
+            empty_text: if query.is_filtered() { "No matching lines" } else { "No log output yet" },
             earlier_href: page.previous.as_deref().map(|before| href(Some(before))),
             latest_href: (!query.is_last_page()).then(|| href(None)),
             tail: None,

@@ -94,6 +94,9 @@ async fn load(app: &App, layout: Layout, id: &str, query: LogQuery) -> Result<Ru
     let query = own_lines(query, &run);
     let mut log = LogView::load(app, task, &query, std::slice::from_ref(&run)).await?;
     log.tail = query.is_last_page().then(|| TailView::of_run(Some(&run)));
+    if run.lines > 0 && !query.is_filtered() {
+        log.empty_text = "The log lines were removed. The raw transcript has them.";
+    }
     // An earlier page does not grow, and neither does a run that has ended.
     let live_href = if query.is_last_page() && run.ended_at.is_none() {
         format!("/live/runs/{id}?seen={}&{}", log.last, query.with_before(None))
