@@ -209,6 +209,15 @@ impl Store {
         limit: u32,
     ) -> Result<Vec<RunLine>> {
         let kinds: Vec<_> = wanted.kinds.iter().map(word).collect();
+        // Lines of later runs are not read.
+        let before = match wanted.job_number {
+            Some(job_number) => {
+                let attempt = wanted.attempt.unwrap_or(u32::MAX);
+                let run = RunNumber { job_number, attempt };
+                before.min(LinePosition { run, sequence: u64::MAX })
+            }
+            None => before,
+        };
         let rows = sqlx::query_as!(
             Row,
             "SELECT ticket, attempt, sequence, at, kind, text, data FROM run_lines

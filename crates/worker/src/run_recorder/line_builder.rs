@@ -327,7 +327,7 @@ impl LineBuilder {
         let text = text.trim_matches('\n').trim_end();
         match without_json_block(text).filter(|_| kind == LineKind::Said) {
             Some((rest, block)) => {
-                let rest = if rest.is_empty() { "submitted JSON" } else { rest.as_str() };
+                let rest = if rest.is_empty() { "JSON block" } else { rest.as_str() };
                 self.line(at, kind, rest, Some(json!({ "json": block })));
             }
             None => self.line(at, kind, text, None),

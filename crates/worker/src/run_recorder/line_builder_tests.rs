@@ -148,7 +148,7 @@ fn paths_are_relative_in_lines_and_absolute_in_the_transcript() {
 }
 
 #[test]
-fn submitted_json_stays_in_one_piece_and_out_of_the_text() {
+fn a_block_of_json_stays_in_one_piece_and_out_of_the_text() {
     let mut builder = builder();
     let fields: Vec<_> = (0..300).map(|number| format!("  \"field {number}\": 1")).collect();
     let block = format!("{{\n{}\n}}", fields.join(",\n"));
@@ -161,7 +161,7 @@ fn submitted_json_stays_in_one_piece_and_out_of_the_text() {
     builder.close(at(99));
     let lines = builder.take_batch(at(100), 1000).expect("a batch").lines;
     let texts: Vec<_> = lines.iter().map(|line| line.text.as_str()).collect();
-    assert_eq!(texts, ["Here it is.", "submitted JSON"]);
+    assert_eq!(texts, ["Here it is.", "JSON block"]);
     assert_eq!(lines[1].data, Some(json!({ "json": block })));
 }
 
