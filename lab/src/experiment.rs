@@ -15,7 +15,7 @@ use crate::{
     agents, alerts, bench_agents, bench_board, bench_core, bench_gateway, bench_loop,
     bench_waiting, browser, chaos, chat, crash_recovery, escalation, eval, false_claims,
     first_minute, forge, hostile_repositories, knowledge, learning, learning_loop, mcp,
-    merge_queue, pipeline, reconcile, review, sandbox_escape,
+    merge_queue, pipeline, reconcile, review, sandbox_escape, top,
 };
 
 /// Run one experiment
@@ -73,6 +73,8 @@ enum Experiment {
     Alerts,
     /// Take a person's day through a real browser, with a screenshot of every page
     Browser,
+    /// Drive `tamma top` in a terminal of 80 × 24, with a capture of every screen
+    Top(top::Args),
     /// Check labelled plans against labelled entries, and measure the duration
     Knowledge(knowledge::Args),
     /// Read labelled messages with the chat grammar, without a model
@@ -138,6 +140,7 @@ async fn run(experiment: Experiment, quick: bool) -> Result<Verdict> {
         Experiment::Mcp => mcp::run(quick).await,
         Experiment::Alerts => alerts::run().await,
         Experiment::Browser => browser::run(quick).await,
+        Experiment::Top(own) => top::run(&own).await,
         Experiment::Knowledge(own) => knowledge::run(&own).await,
         Experiment::Chat(own) => chat::run(&own),
         Experiment::BenchLoop(own) => bench_loop::run(&own).await,

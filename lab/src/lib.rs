@@ -29,5 +29,6 @@ mod reconcile;
 mod review;
 mod sandbox_escape;
 mod support;
+mod top;
 
 pub use crate::experiment::main;

@@ -34,6 +34,7 @@ mod sign_in;
 mod status;
 mod suggestions;
 mod task;
+mod top;
 mod try_out;
 mod up;
 mod work;
@@ -45,7 +46,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
-pub(crate) use task::show::suggested_commands;
+pub(crate) use task::show::{format_plan_for_approval, format_task, suggested_commands};
 
 /// Run coding agents on development tasks, with plans, approvals, gates and budgets
 #[derive(Debug, Parser)]
@@ -133,6 +134,11 @@ enum Command {
     Pipeline(pipeline::Command),
     /// List tasks and pipelines waiting on a person
     Inbox(inbox::Args),
+    /// Watch and steer tasks in the terminal
+    ///
+    /// Shows the board, the inbox, tasks, logs and open decisions. The keys are at the bottom; `?` lists
+    /// all of them. Needs 80 columns and 24 rows, and works over SSH.
+    Top(top::Args),
     /// Approve a plan
     ///
     /// In a terminal, shows the plan and asks for confirmation. In a script, pass --plan with the hash of
@@ -276,6 +282,7 @@ pub(crate) fn run(tamma: &Cli) -> Result<ExitCode> {
         Command::Task(command) => task::run(command),
         Command::Pipeline(command) => pipeline::run(command),
         Command::Inbox(arguments) => inbox::run(arguments),
+        Command::Top(arguments) => top::run(arguments),
         Command::Approve(arguments) => actions::approve(arguments),
         Command::Reject(arguments) => actions::reject(arguments),
         Command::Accept(arguments) => actions::accept(arguments),

@@ -23,6 +23,7 @@ mod roles;
 mod services;
 mod style;
 mod survey;
+mod top;
 mod watch;
 
 use std::process::ExitCode;

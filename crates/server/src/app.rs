@@ -46,7 +46,7 @@ pub(crate) use consequence::preview_answer;
 pub(crate) use permissions::{Principal, forbidden};
 pub(crate) use queries::{Cursor, PageRequest};
 pub(crate) use recovery::{ComparedSteps, Comparison};
-pub(crate) use runs::parse_run_number;
+pub(crate) use runs::{parse_run_id, parse_run_number};
 pub(crate) use verdict::VerdictFormat;
 
 use crate::live::LiveUpdates;

@@ -53,7 +53,7 @@ pub use pipeline::{
     PipelinePhaseView, PipelineView, StoryTaskView,
 };
 pub use pull_request_badge::{ChecksSummary, PullRequestBadge};
-pub use run::{CurrentRun, RunDetail, RunLine, RunLines, RunList, RunUsage};
+pub use run::{CurrentRun, RunDetail, RunLine, RunLines, RunList, RunUsage, RunningCall};
 pub use task::{
     IterationOutcome, IterationSummary, OpenQuestion, PlanApproval, PlanDecision, PlanVersion,
     RiskFactor, RiskReport, SentAlert, StateTime, TaskDetail, TaskReportResponse, TaskUpdate,

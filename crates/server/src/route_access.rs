@@ -12,7 +12,7 @@ use tamma_core::access::{AccessAction, AccessRights};
 use tamma_core::ids::{Name, TaskId};
 use tamma_store::Store;
 
-use crate::app::{Error, forbidden};
+use crate::app::{Error, forbidden, parse_run_id};
 use crate::problem::Problem;
 
 use AccessAction as A;
@@ -38,9 +38,11 @@ enum RouteRule {
     Anywhere(AccessAction),
     /// For those who can do this in the project of the task in the path.
     Task(AccessAction),
+    /// For those who can do this in the project of the run in the path.
+    Run(AccessAction),
 }
 
-use RouteRule::{Anywhere, Public, SignedIn, Task};
+use RouteRule::{Anywhere, Public, Run, SignedIn, Task};
 
 /// Method that stands for all of them.
 const ANY: &str = "*";
@@ -148,6 +150,7 @@ const ROUTES: &[(&str, &str, RouteRule)] = &[
     ("GET", "/tasks/{id}/log", Task(A::ReadContent)),
     ("GET", "/tasks/{id}/events", Task(A::ReadProject)),
     ("POST", "/tasks/{id}/actions", Task(A::ControlTask)),
+    ("GET", "/runs/{id}", Run(A::ReadContent)),
     ("GET", "/live/board", Anywhere(A::ReadProject)),
     ("GET", "/live/inbox", Anywhere(A::ReadProject)),
     ("GET", "/live/engines", Anywhere(A::ReadProject)),
@@ -155,6 +158,7 @@ const ROUTES: &[(&str, &str, RouteRule)] = &[
     ("GET", "/live/pipelines/{id}", Anywhere(A::ReadProject)),
     ("GET", "/live/merge-queues", Anywhere(A::ReadProject)),
     ("GET", "/live/tasks/{id}", Task(A::ReadContent)),
+    ("GET", "/live/runs/{id}", Run(A::ReadContent)),
     ("POST", "/preferences", SignedIn),
     ("GET", "/hello", Public),
     ("POST", "/hello", Public),
@@ -197,7 +201,7 @@ pub(crate) async fn authorize_route(store: &Store, request: Request) -> Result<R
     match rule {
         Public | SignedIn => {}
         Anywhere(action) => caller.authorize_anywhere(action)?,
-        Task(action) => {
+        Task(action) | Run(action) => {
             let id = match RawPathParams::from_request_parts(&mut parts, &()).await {
                 Ok(params) => {
                     params.iter().find(|(name, _)| *name == "id").map(|(_, id)| id.to_owned())
@@ -205,8 +209,12 @@ pub(crate) async fn authorize_route(store: &Store, request: Request) -> Result<R
                 Err(_) => None,
             };
             let id = id.unwrap_or_default();
-            let Ok(task) = id.parse().map(TaskId) else {
-                return Err(Error::NotFound { what: "task", key: id }.into());
+            let (what, task) = match rule {
+                Run(_) => ("run", parse_run_id(&id).map(|(task, _)| task)),
+                _ => ("task", id.parse().ok().map(TaskId)),
+            };
+            let Some(task) = task else {
+                return Err(Error::NotFound { what, key: id }.into());
             };
             // A task of another project is missing, not forbidden.
             let readable = store.limited_to(&caller.rights.scope());

@@ -19,6 +19,7 @@ mod knowledge;
 mod labels;
 mod layout;
 mod live;
+mod log_view;
 mod markdown;
 mod merge_queue;
 mod metrics;
@@ -27,6 +28,7 @@ mod permissions;
 mod pipelines;
 mod projects;
 mod pull_requests;
+mod runs;
 mod session;
 mod task;
 
@@ -135,6 +137,7 @@ pub(crate) fn router(app: App, session_layer: SessionLayer, stop: CancellationTo
         .route("/tasks/{id}/log", get(task::log::page))
         .route("/tasks/{id}/events", get(task::events::page))
         .route("/tasks/{id}/actions", post(action_handler::submit_action))
+        .route("/runs/{id}", get(runs::page))
         .route("/live/board", get(live::lists::board_stream))
         .route("/live/inbox", get(live::lists::inbox_stream))
         .route("/live/engines", get(live::lists::agents_stream))
@@ -142,6 +145,7 @@ pub(crate) fn router(app: App, session_layer: SessionLayer, stop: CancellationTo
         .route("/live/pipelines/{id}", get(live::lists::pipeline_stream))
         .route("/live/merge-queues", get(live::lists::merge_queues_stream))
         .route("/live/tasks/{id}", get(live::task_stream))
+        .route("/live/runs/{id}", get(live::run::run_stream))
         .route("/preferences", post(session::save_preferences))
         .route("/hello", get(session::sign_in_page).post(session::sign_in))
         .route("/goodbye", post(session::sign_out))

@@ -100,7 +100,9 @@ pub use pull_requests::{
 pub use reconciliation::{OpenTask, ReconcileMarks};
 pub use reservations::{ReservationRequest, ReservedBudgets};
 pub use retention::{RemovedRows, RetentionCutoffs};
-pub use runs::{EndedRun, InvalidRunNumber, NewRun, RunEnd, RunNumber, RunRecord, RunUpdate};
+pub use runs::{
+    EndedRun, InvalidRunNumber, NewRun, RunEnd, RunNumber, RunRecord, RunUpdate, RunningCall,
+};
 pub use schema::{SchemaStatus, schema_digest};
 pub use sessions::SessionRecord;
 pub use statistics::{ActiveRun, AgentUsage, DailySpend, SpendItem};

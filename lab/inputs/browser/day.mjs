@@ -200,6 +200,26 @@ const decidePipelines = async (page) => {
   return { story, "story-tasks": new URL(page.url()).pathname };
 };
 
+// The log of the task: an expanded call, search, and the page of one run.
+const readLog = async (page, task) => {
+  await page.goto(`${tamma.url}${task}/log`);
+  const call = page.locator(".log .g[open] details.call").first();
+  await call.locator("summary").click();
+  check(await call.locator(".l-out").first().isVisible(), "a tool call expands to its input, edits and output");
+  await page.getByRole("button", { name: "Pause" }).click();
+  check(await page.getByRole("button", { name: "Resume" }).isVisible(), "the live tail can be paused");
+  const shown = await page.locator(".log .l:visible").count();
+  await page.locator("[data-log-search]").fill("round.txt");
+  const found = await page.locator(".log .l:visible").count();
+  check(found > 0 && found < shown, "the search field filters the lines");
+  const lines = await page.locator(".log .l-text").allTextContents();
+  check(!lines.some((it) => it.includes(tamma.folder)), "paths are relative to the worktree");
+  const run = await page.locator("ul.runs a").first().getAttribute("href");
+  await page.goto(`${tamma.url}${run}`);
+  check(await page.getByRole("heading", { name: "Transcript" }).isVisible(), "a run has a page of its own");
+  return run;
+};
+
 // More tasks, to fill the board.
 const fillBoard = async (page) => {
   const added = {};
@@ -237,6 +257,7 @@ try {
   const task = await watchTask(page, board);
   await revisePlan(page, task);
   await commentAndAccept(page, task);
+  const run = await readLog(page, task);
   const entry = await approveLesson(page);
   await useChat(page);
   const other = await catchUpAfterRestart(page);
@@ -247,7 +268,7 @@ try {
   }
   await checkAllPages({
     board: "/", inbox: "/inbox", "new-task": "/tasks/new",
-    task, plan: `${task}/plan`, change: `${task}/change`, review: `${task}/review`, log: `${task}/log`, events: `${task}/events`,
+    task, plan: `${task}/plan`, change: `${task}/change`, review: `${task}/review`, log: `${task}/log`, events: `${task}/events`, run,
     question: other, "found-nothing": "/?text=nothing+like+it",
     knowledge: "/knowledge?status=approved", entry, "knowledge-new": "/knowledge/new",
     figures: "/figures", engines: "/engines", pipelines: "/pipelines", projects: "/projects", chat: "/chat", error: "/nothing-here",

@@ -10,7 +10,10 @@ const GROUPS: [(&str, &[&str]); 8] = [
     ("This machine", &["up", "down", "status", "logs", "service", "sign-in"]),
     (
         "Tasks",
-        &["task", "inbox", "chat", "pause", "resume", "retry", "cancel", "pipeline", "queue"],
+        &[
+            "task", "inbox", "top", "chat", "pause", "resume", "retry", "cancel", "pipeline",
+            "queue",
+        ],
     ),
     (
         "Decisions",

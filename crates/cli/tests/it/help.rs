@@ -38,6 +38,7 @@ fn commands_are_listed_in_groups() {
     Tasks:
       task         Add, list, show and follow tasks
       inbox        List tasks and pipelines waiting on a person
+      top          Watch and steer tasks in the terminal
       chat         Ask about tasks, or request actions, in plain English
       pause        Pause a task
       resume       Resume a paused task
@@ -158,4 +159,13 @@ fn every_command_describes_its_arguments_on_one_line_each() {
         let text = help(&[command, "--help"]);
         assert!(text.contains("\n  -h, --help ") && text.contains("  Print help\n"), "{text}");
     }
+}
+
+#[test]
+fn the_terminal_ui_needs_a_terminal() {
+    let mut command = Command::new(assert_cmd::cargo::cargo_bin!("tamma"));
+    let output = command.env_clear().arg("top").output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert!(text.contains("`tamma top` needs a terminal"), "{text}");
 }

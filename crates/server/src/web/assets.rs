@@ -17,6 +17,8 @@ const ASSETS: [(&str, &str, &[u8]); 8] = [
         "text/javascript; charset=utf-8",
         include_bytes!("../../assets/hx-sse.min.js"),
     ),
+    ("log.css", "text/css; charset=utf-8", include_bytes!("../../assets/log.css")),
+    ("log.js", "text/javascript; charset=utf-8", include_bytes!("../../assets/log.js")),
     ("icons.svg", "image/svg+xml", include_bytes!("../../assets/icons.svg")),
     ("mark.svg", "image/svg+xml", include_bytes!("../../assets/mark.svg")),
     ("review.css", "text/css; charset=utf-8", include_bytes!("../../assets/review.css")),

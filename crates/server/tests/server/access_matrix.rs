@@ -111,6 +111,8 @@ impl Matrix {
             self.acted_on.to_string()
         } else if path.contains("/tasks/") {
             self.task.to_string()
+        } else if path.contains("/runs/") {
+            format!("{}-1", self.task)
         } else if path.contains("/pipelines/") {
             self.pipeline.to_string()
         } else if path.contains("/knowledge/") {

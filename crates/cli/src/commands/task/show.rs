@@ -128,7 +128,7 @@ impl KeyValueRows {
 }
 
 /// Formats a task in full.
-fn format_task(detail: &TaskDetail, runs: &[RunDetail], now: DateTime<Utc>) -> String {
+pub(crate) fn format_task(detail: &TaskDetail, runs: &[RunDetail], now: DateTime<Utc>) -> String {
     let card = &detail.card;
     let head =
         format!("{}  {}", styled(&card.short, STRONG), styled(&sanitize(&card.title), STRONG));
