@@ -5,6 +5,7 @@
 use anstyle::{AnsiColor, Style};
 use chrono::{DateTime, FixedOffset, Utc};
 pub(crate) use tamma_core::format::{format_duration, format_number, format_usd, humanize};
+use tamma_core::cost::Usd;
 use tamma_core::level::RiskLevel;
 use tamma_core::task_loop::{Phase, State};
 use tamma_server::dto::{RunUsage, Spend, TaskDetail};
@@ -81,8 +82,11 @@ pub(crate) fn format_time(at: DateTime<Utc>, zone: FixedOffset) -> String {
     at.with_timezone(&zone).format("%H:%M:%S").to_string()
 }
 
-/// Formats spending. A leading `~` marks a partial estimate.
+/// Formats spending. A leading `~` marks a partial estimate. An unknown cost is not zero.
 pub(crate) fn format_spend(spend: &Spend) -> String {
+    if spend.estimated && spend.usd == Usd::ZERO {
+        return "unknown".to_owned();
+    }
     let about = if spend.estimated { "~" } else { "" };
     format!("{about}{}", format_usd(spend.usd))
 }

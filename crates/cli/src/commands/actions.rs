@@ -297,6 +297,7 @@ fn outcome_message(id: Uuid, action: &TaskAction, status: &TaskStatus) -> String
         TaskAction::Abandon { .. } => "abandoned",
         TaskAction::Acknowledge {} => "marked as seen",
         TaskAction::AdjustPlan { .. } => "plan edited",
+        TaskAction::Edit { .. } => "edited",
         TaskAction::Rate { .. } => "rated",
     };
     let (by, state) = (output::sanitize(&status.by), style::humanize(&status.state));

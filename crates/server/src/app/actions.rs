@@ -10,6 +10,7 @@ use tamma_core::format::capitalize;
 use tamma_core::ids::{CommitId, Reason, TaskId};
 use tamma_core::plan::PlanAdjustment;
 use tamma_core::requested_permissions::requested_permissions;
+use tamma_core::task::{Priority, TaskEdit};
 use tamma_core::task_loop::{self, Refusal, TaskLoop};
 use tamma_flow::{ActionRequest, ActionResponse, TaskWorkflow, workflow_id};
 use temporalio_client::WorkflowExecuteUpdateOptions;
@@ -189,6 +190,18 @@ impl App {
             TaskAction::AdjustPlan { plan, adjustments, reason } => {
                 self.adjust_plan_action(task_loop, &plan, &adjustments, reason).await?
             }
+            TaskAction::Edit { title, priority, labels, add_labels, remove_labels } => {
+                let labels = if add_labels.is_empty() && remove_labels.is_empty() {
+                    labels
+                } else {
+                    let current = match labels {
+                        Some(labels) => labels,
+                        None => self.store.submitted_task(task_loop.task).await?.labels,
+                    };
+                    Some(combine_labels(current, &add_labels, &remove_labels))
+                };
+                A::Edit(task_edit(title, priority, labels)?)
+            }
             TaskAction::Rate { stars, reason } => {
                 A::Rate { stars, reason: reason.map(parse_reason).transpose()? }
             }
@@ -222,6 +235,34 @@ impl App {
             reason,
         })
     }
+}
+
+/// Returns the current labels with some added and others removed.
+fn combine_labels(current: Vec<String>, add: &[String], remove: &[String]) -> Vec<String> {
+    let is_removed = |label: &String| remove.iter().any(|it| it.trim() == label);
+    let mut labels: Vec<String> = current.into_iter().filter(|it| !is_removed(it)).collect();
+    for label in add {
+        if !labels.iter().any(|it| it == label.trim()) {
+            labels.push(label.trim().to_owned());
+        }
+    }
+    labels
+}
+
+/// Returns the edit if its values are valid.
+fn task_edit(
+    title: Option<String>,
+    priority: Option<Priority>,
+    labels: Option<Vec<String>>,
+) -> Result<TaskEdit, Error> {
+    let trim = |text: String| text.trim().to_owned();
+    let labels = labels.map(|labels| labels.into_iter().map(trim).collect());
+    let edit = TaskEdit { title: title.map(trim), priority, labels };
+    edit.validate().map_err(|error| {
+        let detail = capitalize(&format!("{error}."));
+        Error::invalid(detail, "Correct the title, the priority or the labels.")
+    })?;
+    Ok(edit)
 }
 
 fn to_text(value: &impl serde::Serialize) -> Result<String, Error> {
@@ -294,6 +335,22 @@ mod tests {
     use super::*;
 
     const HASH: &str = "0123456789abcdef0123456789abcdef";
+
+    #[test]
+    fn labels_are_added_once_and_removed() {
+        let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        let labels = combine_labels(words("login ui"), &words("ui api"), &words("login none"));
+        assert_eq!(labels, words("ui api"));
+    }
+
+    #[test]
+    fn an_edit_is_trimmed_and_checked() {
+        let edit = task_edit(Some(" Greet ".to_owned()), None, None).expect("valid");
+        assert_eq!(edit.title.as_deref(), Some("Greet"));
+        let labels = task_edit(None, None, Some(vec!["a,b".to_owned()]));
+        assert!(matches!(labels, Err(Error::Invalid { .. })));
+        assert!(matches!(task_edit(None, None, None), Err(Error::Invalid { .. })));
+    }
 
     #[test]
     fn a_hash_prefix_needs_at_least_eight_digits() {

@@ -350,8 +350,8 @@ fn detail_rows(data: &TaskData) -> Vec<DetailRow> {
     facts.extend(data.task_loop.pin.map(|pin| fact("Rules", labels::short_hash(&pin.policy))));
     let prompts = data.task_loop.pin.and_then(|pin| pin.prompts);
     facts.extend(prompts.map(|digest| fact("Prompts", labels::short_hash(&digest))));
-    if !detail.labels.is_empty() {
-        facts.push(fact("Labels", detail.labels.join(", ")));
+    if !detail.card.labels.is_empty() {
+        facts.push(fact("Labels", detail.card.labels.join(", ")));
     }
     for id in &detail.depends_on {
         facts.push(DetailRow {

@@ -139,8 +139,8 @@ fn format_task(detail: &TaskDetail, runs: &[RunDetail], now: DateTime<Utc>) -> S
     );
     rows.add_all("run", detail.iterations.iter().map(iteration_summary));
     rows.add_all("criterion", detail.acceptance_criteria.iter().map(|text| sanitize(text)));
-    if !detail.labels.is_empty() {
-        rows.add("labels", sanitize(&detail.labels.join(", ")));
+    if !detail.card.labels.is_empty() {
+        rows.add("labels", sanitize(&detail.card.labels.join(", ")));
     }
     rows.add_all("issue", issue_link(detail));
     let metadata = detail.metadata.iter();
