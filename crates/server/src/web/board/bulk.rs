@@ -11,26 +11,34 @@ use crate::app::Error;
 use crate::dto::{BulkResult, TaskAction, short_id};
 use crate::web::form_fields::FormFields;
 use crate::web::labels::state_label;
-use crate::web::layout::Layout;
+use crate::web::layout::{Layout, Link};
 use crate::web::session::Session;
 use crate::web::{PageError, PageResult, WebState, render};
 
+/// Results of an action on several items.
 #[derive(Template)]
 #[template(path = "bulk_result.html")]
-struct BulkResultPage {
-    layout: Layout,
-    heading: &'static str,
-    summary: String,
-    results: Vec<BulkResultView>,
-    back: String,
+pub(in crate::web) struct BulkResultPage {
+    pub(in crate::web) layout: Layout,
+    pub(in crate::web) heading: &'static str,
+    pub(in crate::web) summary: String,
+    pub(in crate::web) results: Vec<BulkResultView>,
+    pub(in crate::web) back: Link,
 }
 
-struct BulkResultView {
-    id: Uuid,
-    title: String,
-    tone: &'static str,
+/// Result of an action on one of several items.
+pub(in crate::web) struct BulkResultView {
+    pub(in crate::web) item: Link,
+    pub(in crate::web) tone: &'static str,
     /// New state, or the reason for the refusal.
-    outcome: String,
+    pub(in crate::web) outcome: String,
+}
+
+/// Counts the accepted ones, such as "2 of 3 tasks".
+pub(in crate::web) fn count_done(results: &[BulkResultView], noun: &str) -> String {
+    let done = results.iter().filter(|result| result.tone == "good").count();
+    let all = pluralize(results.len() as u64, noun);
+    if done == results.len() { all } else { format!("{done} of {all}") }
 }
 
 /// Submits an action on several tasks and shows the result of each.
@@ -57,14 +65,13 @@ pub(in crate::web) async fn submit(
         let card = state.app.task_card(TaskId(result.task)).await.ok();
         views.push(result_view(result, card.map(|card| card.title)));
     }
-    let done = results.iter().filter(|result| result.status.is_some()).count();
-    let all = pluralize(results.len() as u64, "task");
+    let back = BoardQuery::from_query_string(&fields.text("query")).href();
     render(&BulkResultPage {
         layout: Layout::for_page(&state, &session, "board").await?,
         heading,
-        summary: if done == results.len() { all } else { format!("{done} of {all}") },
+        summary: count_done(&views, "task"),
         results: views,
-        back: BoardQuery::from_query_string(&fields.text("query")).href(),
+        back: Link::new(back, "Back to board"),
     })
 }
 
@@ -78,7 +85,7 @@ fn result_view(result: &BulkResult, title: Option<String>) -> BulkResultView {
         (None, None) => ("bad", String::new()),
     };
     let title = title.unwrap_or_else(|| short_id(result.task));
-    BulkResultView { id: result.task, title, tone, outcome }
+    BulkResultView { item: Link::new(format!("/tasks/{}", result.task), title), tone, outcome }
 }
 
 /// Parses the action of the button that was used, with the heading of its result.
