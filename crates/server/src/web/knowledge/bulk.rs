@@ -41,7 +41,7 @@ pub(in crate::web) async fn decide_several(
     let by = session.acting_person().map_err(page_error)?;
     let mut results = Vec::new();
     for entry in &entries {
-        let (id, revision) = entry.split_once(' ').unwrap_or((entry, ""));
+        let (id, revision) = entry.split_once(' ').unwrap_or((entry.as_str(), ""));
         let Ok(revision) = revision.parse() else {
             let error = Error::invalid("The revision is missing.", "Reload the page.");
             results.push(failed(id, error));

@@ -358,10 +358,12 @@ async fn inbox_update(subscriber: &mut ListSubscriber, event: LiveEvent) -> Stre
     let waiting = app.store.count_waiting(None).await?;
     let mut parts = match item {
         Some(item) => {
-            let html = render_html(&item)?;
+            let (html, key) = (render_html(&item)?, item.question_key());
+            // The same question stays as it is: the viewer may be typing an answer.
+            let other = format!("#inbox > #ask-{id}:not([data-question='{key}'])");
             vec![
                 partial(&format!("#inbox:not(:has(> #ask-{id}))"), "beforeend", &html),
-                partial(&format!("#inbox > #ask-{id}"), "outerMorph", &html),
+                partial(&other, "outerMorph", &html),
             ]
         }
         None => vec![partial(&format!("#inbox > #ask-{id}"), "delete", "")],

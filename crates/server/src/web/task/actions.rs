@@ -1,15 +1,16 @@
 //! Action forms of a task, each with its consequence.
 
-use strum::Display;
+use strum::{Display, IntoEnumIterator as _};
 use tamma_core::cause::{AlertCause, PullRequestProblem};
 use tamma_core::format::{format_usd, pluralize};
+use tamma_core::task::Priority;
 use tamma_core::task_loop::{AnswerKind, State};
 
 use super::TaskData;
 use crate::clock;
 use crate::web::board::serialized_name;
 use crate::web::labels::{short_hash, state_label};
-use crate::web::layout::Link;
+use crate::web::layout::{Link, SelectOption};
 
 /// Form of one action.
 pub(in crate::web) struct ActionForm {
@@ -26,6 +27,8 @@ pub(in crate::web) struct ActionForm {
     pub(in crate::web) input: ActionInput,
     /// Link to a page with more detailed input.
     pub(in crate::web) link: Option<Link>,
+    /// Page to return to; `None` for the task page.
+    pub(in crate::web) back: Option<&'static str>,
     /// Set if the form is expanded.
     pub(in crate::web) is_open: bool,
     /// Idempotency key: a repeated submission has no further effect.
@@ -70,6 +73,17 @@ pub(in crate::web) enum ActionInput {
     TargetState(Vec<StateOption>),
     /// Rating from 1 to 5.
     Stars,
+    /// Title, priority and labels.
+    Details(DetailFields),
+}
+
+/// Fields of a task that can be edited.
+pub(in crate::web) struct DetailFields {
+    /// `None` once there is a plan for the title.
+    pub(in crate::web) title: Option<String>,
+    pub(in crate::web) priorities: Vec<SelectOption>,
+    /// Labels, separated by commas.
+    pub(in crate::web) labels: String,
 }
 
 pub(in crate::web) struct StateOption {
@@ -95,6 +109,7 @@ impl ActionForm {
             text: None,
             input: ActionInput::Nothing,
             link: None,
+            back: None,
             is_open: false,
             idempotency_key: clock::new_id().to_string(),
         }
@@ -359,6 +374,20 @@ fn convene_form(data: &TaskData) -> ActionForm {
         .required_text("question", "What should the council find out?")
 }
 
+fn edit_form(data: &TaskData) -> ActionForm {
+    let card = &data.detail.card;
+    let chosen = card.priority.to_string();
+    let option = |it: Priority| SelectOption::new(it.to_string(), it.to_string(), &chosen);
+    let fields = DetailFields {
+        title: data.task_loop.plan.is_none().then(|| card.title.clone()),
+        priorities: Priority::iter().map(option).collect(),
+        labels: card.labels.join(", "),
+    };
+    let what = if fields.title.is_some() { "Title, priority and labels" } else { "Priority and labels" };
+    ActionForm::new("Edit", "edit", "Save", format!("{what}. Nothing is replanned."))
+        .input(ActionInput::Details(fields))
+}
+
 fn cancel_form() -> ActionForm {
     let consequence = "The task stops for good. Its work stays on its branch.";
     ActionForm::new("Cancel task", "cancel", "Cancel task", consequence)
@@ -380,7 +409,7 @@ pub(super) fn control_forms(data: &TaskData) -> Vec<ActionForm> {
     } else {
         ActionForm::new("Pause", "pause", "Pause", "No new work starts until the task is resumed.")
     };
-    let mut forms = vec![first, change_task_form()];
+    let mut forms = vec![first, edit_form(data), change_task_form()];
     // An open question offers it among its answers.
     let can_convene = data.detail.question.is_none()
         && data.task_loop.can_convene(&data.rules)
