@@ -19,8 +19,8 @@ use tamma_core::task_loop::{Phase, State as TaskState};
 use tamma_store::{ListedTask, TaskOrder};
 use uuid::Uuid;
 
-pub(super) use self::query::BoardQuery;
 use self::query::BoardGroup;
+pub(super) use self::query::BoardQuery;
 use super::labels::NextStepView;
 use super::layout::{DisplayTime, Layout, Link, SelectField};
 use super::permissions::{PagePermissions, WaitingOn};

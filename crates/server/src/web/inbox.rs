@@ -152,10 +152,9 @@ impl DecisionHere {
             .collect();
         let can_reply = forms.iter().any(|form| form.action == "reply");
         let suggested = question.agent_question.and_then(|asked| asked.default_answer);
-        let default_answer = suggested.filter(|_| can_reply).map(|text| DefaultAnswer {
-            text,
-            idempotency_key: clock::new_id().to_string(),
-        });
+        let default_answer = suggested
+            .filter(|_| can_reply)
+            .map(|text| DefaultAnswer { text, idempotency_key: clock::new_id().to_string() });
         let is_about_plan = data.detail.card.answers.contains(&AnswerKind::Approve);
         let plan = if is_about_plan { Some(PlanPeek::load(app, id).await?) } else { None };
         Ok(Some(Self { plan, forms, default_answer }))

@@ -359,8 +359,7 @@ fn current_run(data: &TaskData) -> Option<CurrentRunView> {
 
 fn detail_rows(data: &TaskData) -> Vec<DetailRow> {
     let detail = &data.detail;
-    let fact =
-        |name, value: String| DetailRow { name, value, href: None, copy: None, at: None };
+    let fact = |name, value: String| DetailRow { name, value, href: None, copy: None, at: None };
     let pull_request = detail.pull_request.as_ref().map(|it| it.url.as_str());
     let commit = |name, hash: &String| DetailRow {
         href: pull_request.and_then(|url| commit_href(url, hash)),
@@ -469,7 +468,10 @@ mod tests {
     fn a_commit_is_linked_in_the_forge_of_its_pull_request() {
         for (pull_request, expected) in [
             ("https://github.com/a/b/pull/7", Some("https://github.com/a/b/commit/c0ffee")),
-            ("https://gitlab.com/a/b/-/merge_requests/7", Some("https://gitlab.com/a/b/-/commit/c0ffee")),
+            (
+                "https://gitlab.com/a/b/-/merge_requests/7",
+                Some("https://gitlab.com/a/b/-/commit/c0ffee"),
+            ),
             ("https://codeberg.org/a/b/pulls/7", Some("https://codeberg.org/a/b/commit/c0ffee")),
             ("javascript:alert(1)//pull/7", None),
             ("https://github.com/a/b/pull/x", None),

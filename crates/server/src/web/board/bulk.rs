@@ -49,8 +49,7 @@ pub(in crate::web) async fn submit(
 ) -> PageResult {
     let submitted = async {
         let (heading, action) = parse_action(&fields)?;
-        let tasks: Vec<Uuid> =
-            fields.all("task").iter().filter_map(|id| id.parse().ok()).collect();
+        let tasks: Vec<Uuid> = fields.all("task").iter().filter_map(|id| id.parse().ok()).collect();
         let by = session.acting_person()?;
         let key = fields.non_empty("key");
         let results = state.app.perform_bulk_action(&tasks, &by, &action, key.as_deref()).await?;

@@ -30,9 +30,7 @@ pub(in crate::web) struct BoardQuery {
 }
 
 /// Property that the columns of the board stand for.
-#[derive(
-    Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, Display, EnumIter,
-)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, Display, EnumIter)]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
 pub(super) enum BoardGroup {

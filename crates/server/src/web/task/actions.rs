@@ -5,6 +5,7 @@ use tamma_core::cause::{AlertCause, PullRequestProblem};
 use tamma_core::format::{format_usd, pluralize};
 use tamma_core::task::Priority;
 use tamma_core::task_loop::{AnswerKind, State};
+use uuid::Uuid;
 
 use super::TaskData;
 use crate::clock;
@@ -14,6 +15,8 @@ use crate::web::layout::{Link, SelectOption};
 
 /// Form of one action.
 pub(in crate::web) struct ActionForm {
+    /// Task that the form acts on.
+    pub(in crate::web) task: Uuid,
     pub(in crate::web) name: &'static str,
     pub(in crate::web) action: &'static str,
     /// Consequence of the action, in one sentence.
@@ -99,6 +102,7 @@ impl ActionForm {
         consequence: impl Into<String>,
     ) -> Self {
         Self {
+            task: Uuid::nil(),
             name,
             action,
             consequence: consequence.into(),
@@ -151,6 +155,7 @@ impl ActionForm {
 /// Builds the forms that answer the open question. The first one is expanded.
 pub(super) fn answer_forms(data: &TaskData, answers: &[AnswerKind]) -> Vec<ActionForm> {
     let mut forms: Vec<_> = answers.iter().map(|answer| answer_form(data, *answer)).collect();
+    set_task(&mut forms, data);
     if let Some(first) = forms.first_mut() {
         first.is_open = true;
         if first.style == ButtonStyle::Normal {
@@ -158,6 +163,12 @@ pub(super) fn answer_forms(data: &TaskData, answers: &[AnswerKind]) -> Vec<Actio
         }
     }
     forms
+}
+
+fn set_task(forms: &mut [ActionForm], data: &TaskData) {
+    for form in forms {
+        form.task = data.detail.card.id;
+    }
 }
 
 #[expect(clippy::too_many_lines, reason = "one form per answer")]
@@ -383,7 +394,8 @@ fn edit_form(data: &TaskData) -> ActionForm {
         priorities: Priority::iter().map(option).collect(),
         labels: card.labels.join(", "),
     };
-    let what = if fields.title.is_some() { "Title, priority and labels" } else { "Priority and labels" };
+    let what =
+        if fields.title.is_some() { "Title, priority and labels" } else { "Priority and labels" };
     ActionForm::new("Edit", "edit", "Save", format!("{what}. Nothing is replanned."))
         .input(ActionInput::Details(fields))
 }
@@ -401,7 +413,8 @@ pub(super) fn control_forms(data: &TaskData) -> Vec<ActionForm> {
     if card.state.is_terminal() {
         let consequence = "Your rating counts in the metrics. You can change it later.";
         let form = ActionForm::new("Rate", "rate", "Rate task", consequence);
-        return vec![form.optional_reason().input(ActionInput::Stars)];
+        let form = form.optional_reason().input(ActionInput::Stars);
+        return vec![ActionForm { task: card.id, ..form }];
     }
     let first = if card.paused {
         ActionForm::new("Resume", "resume", "Resume", "Continues where it stopped.")
@@ -426,6 +439,7 @@ pub(super) fn control_forms(data: &TaskData) -> Vec<ActionForm> {
         forms.push(convene_form(data));
     }
     forms.push(cancel_form());
+    set_task(&mut forms, data);
     forms
 }
 
