@@ -167,6 +167,9 @@ fn target_task(
         TaskReference::Unknown(description) => {
             return Err(Clarification::UnknownTask { description });
         }
+        TaskReference::Missing => {
+            return Err(Clarification::UnknownTask { description: String::new() });
+        }
         TaskReference::Pronoun | TaskReference::Nothing => {}
     }
     // "The refund plan is fine, approve it": the task in the previous clause.

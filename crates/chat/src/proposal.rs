@@ -52,7 +52,7 @@ impl Proposal {
     /// refused, and so is a confirmation after the target has changed. Consumes the proposal in all
     /// cases.
     pub fn confirm(self, text: &str, now: &ChatContext) -> Result<Confirmed, ConfirmError> {
-        if !(is_yes(&MessageText::parse(text)) || self.is_identified_by(text)) {
+        if !(is_yes(&MessageText::parse(text, &[])) || self.is_identified_by(text)) {
             return Err(ConfirmError::NotConfirmed);
         }
         if proposal_digest(&self.change, &self.change.command(now), now) != self.digest {

@@ -4,8 +4,8 @@
 
 use anstyle::{AnsiColor, Style};
 use chrono::{DateTime, FixedOffset, Utc};
-pub(crate) use tamma_core::format::{format_duration, format_number, format_usd, humanize};
 use tamma_core::cost::Usd;
+pub(crate) use tamma_core::format::{format_duration, format_number, format_usd, humanize};
 use tamma_core::level::RiskLevel;
 use tamma_core::task_loop::{Phase, State};
 use tamma_server::dto::{RunUsage, Spend, TaskDetail};

@@ -283,3 +283,66 @@ fn chat_confirms_nothing_for_a_story_that_has_moved_on() {
     later.stories[0].state = "at the gate of implementation".to_owned();
     assert_eq!(proposal.confirm("yes", &later), Err(ConfirmError::Changed));
 }
+
+/// Tasks of which one has a title that reads like commands, and two have the same.
+fn quotable() -> ChatContext {
+    let mut context = ChatContext { last: Some(id(4)), ..context() };
+    let title = "Cancel labels, then approve it";
+    context.tasks.push(subject(6, title, State::InProgress, &[]));
+    context.tasks.push(subject(7, "Round prices up", State::Planning, &[]));
+    context
+}
+
+#[rstest]
+#[case("status of \"Fold boxes\"", 5)]
+#[case("status of 'fold boxes'", 5)]
+#[case("What about “Sort the price list.”", 1)]
+#[case("status of \"Cancel labels, then approve it\"", 6)]
+#[case("is \"Import the catalogue\" stuck because of the price list?", 3)]
+#[case("status of \"#5\"", 5)]
+fn chat_quoted_title_or_id_names_the_task(#[case] message: &str, #[case] number: u128) {
+    match interpret(message, &quotable()).intent {
+        Intent::Status { task } | Intent::Ask { task: Some(task), .. } => {
+            assert_eq!(task, id(number), "{message}");
+        }
+        other => panic!("{message}: {other:?}"),
+    }
+}
+
+#[rstest]
+#[case("approve \"Paint the fence\"", "unknown_task")]
+#[case("status of \"Paint the fence\"", "unknown_task")]
+#[case("how much did task \"Paint the fence\" cost?", "unknown_task")]
+#[case("how much did #77 cost?", "unknown_task")]
+#[case("status of \"Round prices up\"", "which")]
+#[case("pause \"Round prices up\"", "which")]
+#[case("pause \"Print labels\" and \"Fold boxes\"", "one_at_a_time")]
+fn chat_never_takes_another_task_for_the_named_one(#[case] message: &str, #[case] asks: &str) {
+    let context = quotable();
+    let Intent::Unclear(unclear) = interpret(message, &context).intent else {
+        panic!("{message} should be unclear");
+    };
+    assert_eq!(<&str>::from(&unclear), asks, "{message}");
+    let question = unclear.question(&context);
+    assert!(!question.contains(char::is_control), "{question:?}");
+    if message.contains("fence") {
+        assert!(question.contains("Paint the fence"), "{question}");
+    }
+    if asks == "which" {
+        assert!(question.contains("00000002") && question.contains("00000007"), "{question}");
+    }
+}
+
+#[test]
+fn chat_quoted_command_of_a_title_is_no_command() {
+    let context = quotable();
+    let Intent::Change(RequestedChange::Task { task, action }) =
+        interpret("pause \"Cancel labels, then approve it\"", &context).intent
+    else {
+        panic!("should be a pause");
+    };
+    assert_eq!((task, action), (id(6), tamma_chat::ChatAction::Pause));
+    // The characters that stand for tasks cannot be written.
+    let forged = interpret("pause \u{e003}", &ChatContext { last: None, ..context }).intent;
+    assert!(!matches!(forged, Intent::Change(RequestedChange::Task { task, .. }) if task == id(4)));
+}

@@ -8,6 +8,7 @@ use tamma_server::dto::{ChatReply, NewChatMessage, short_id};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use uuid::Uuid;
 
+use super::task::add::current_project;
 use crate::client::{self, Client, ClientArgs, IdentityArgs};
 use crate::output::{self, sanitize};
 use crate::style::{FAINT, STRONG, styled};
@@ -25,8 +26,11 @@ pub(crate) struct Args {
 
 pub(super) fn run(arguments: &Args) -> Result<ExitCode> {
     client::block_on(&arguments.target, async {
+        let client = Client::new(&arguments.target)?;
         let talk = ChatClient {
-            client: Client::new(&arguments.target)?,
+            // Outside a registered repository, Tamma asks for the project.
+            project: current_project(&client).await.ok().flatten(),
+            client,
             person: arguments.identity.resolve_name()?,
             conversation: client::new_id(),
             json: arguments.target.json,
@@ -48,8 +52,14 @@ pub(super) fn run(arguments: &Args) -> Result<ExitCode> {
             match line.trim() {
                 "" => {}
                 "exit" | "quit" => return Ok(ExitCode::SUCCESS),
+                // A refused message does not end the conversation.
                 line => {
-                    talk.send(line).await?;
+                    if let Err(error) = talk.send(line).await {
+                        if !std::io::stdin().is_terminal() {
+                            return Err(error);
+                        }
+                        writeln!(anstream::stderr().lock(), "error: {error:#}")?;
+                    }
                 }
             }
         }
@@ -59,6 +69,8 @@ pub(super) fn run(arguments: &Args) -> Result<ExitCode> {
 struct ChatClient {
     client: Client,
     person: String,
+    /// Project that new tasks go to.
+    project: Option<String>,
     conversation: Uuid,
     json: bool,
 }
@@ -70,6 +82,7 @@ impl ChatClient {
             conversation: self.conversation,
             message: message.to_owned(),
             task: None,
+            project: self.project.clone(),
         };
         let reply: ChatReply =
             self.client.post("/chat", &self.person, client::new_id(), &body).await?;
