@@ -126,8 +126,7 @@ fn single_command<'a>(
     // A title that several tasks have is one name.
     let named = task_reference::named_tasks(&message.masked, context).into_iter().flatten();
     let titles = named.filter_map(|task| context.task(task)).map(|it| comparable_title(&it.title));
-    let names_several =
-        titles.collect::<BTreeSet<_>>().len() > 1 && command.payload.is_none();
+    let names_several = titles.collect::<BTreeSet<_>>().len() > 1 && command.payload.is_none();
     let or = phrase!(r"\bor (?P<next>[a-z-]+)");
     let has_alternative = or
         .group(target_text, "next")

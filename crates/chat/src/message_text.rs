@@ -18,17 +18,31 @@ const MASK: char = '\u{1a}';
 /// Character that fills the rest of a quoted title.
 const TITLE_FILL: &str = "\u{1b}";
 
-/// First of the private-use characters that stand for tasks, by their position.
-const FIRST_TASK_MARK: u32 = 0xe000;
+/// First of the private-use characters that stand for tasks named by their title, by position.
+const FIRST_TITLE_MARK: u32 = 0xe000;
 
-/// Last of the private-use characters.
-const LAST_TASK_MARK: u32 = 0xf8ff;
+/// First of those that stand for tasks named by their number or ID.
+const FIRST_ID_MARK: u32 = 0xec00;
 
-/// Returns the position of the task that a character stands for.
-pub(crate) fn marked_task(character: char) -> Option<usize> {
-    let code = u32::from(character);
-    let is_mark = (FIRST_TASK_MARK..=LAST_TASK_MARK).contains(&code);
-    usize::try_from(code.checked_sub(FIRST_TASK_MARK)?).ok().filter(|_| is_mark)
+/// Number of characters of each kind.
+const MARKS: u32 = FIRST_ID_MARK - FIRST_TITLE_MARK;
+
+/// Task that a quote names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct QuotedTask {
+    /// Position of the task in the context; of the first one, if several have the title.
+    pub(crate) index: usize,
+    /// The quote is a title, which several tasks can have.
+    pub(crate) is_title: bool,
+}
+
+/// Returns the task that a character stands for.
+pub(crate) fn marked_task(character: char) -> Option<QuotedTask> {
+    let code = u32::from(character).checked_sub(FIRST_TITLE_MARK)?;
+    let is_title = code < MARKS;
+    let index = if is_title { code } else { code - MARKS };
+    let index = usize::try_from(index).ok().filter(|_| code < 2 * MARKS)?;
+    Some(QuotedTask { index, is_title })
 }
 
 /// Regular expression, compiled once. An invalid one matches nothing, and fails a test.
@@ -141,7 +155,7 @@ impl<'a> MessageText<'a> {
                 let quote = inside.trim().trim_matches(marks);
                 let (lead, tail) = quote_margins(inside);
                 let range = range.start + lead..range.end - tail;
-                match quoted_task(quote, tasks).and_then(|index| task_mark(index, range.len())) {
+                match quoted_task(quote, tasks).and_then(|task| task_mark(task, range.len())) {
                     Some(mark) => replace(&mut masked, range, &mark),
                     None => {
                         quoted = quoted.or(Some(quote));
@@ -184,15 +198,14 @@ impl<'a> MessageText<'a> {
     }
 }
 
-/// Returns the position of the task whose title or ID is exactly this quote. If several have the title,
-/// it is the first one; [`named_tasks`](crate::task_reference::named_tasks) returns all of them.
-fn quoted_task(quote: &str, tasks: &[ChatTask]) -> Option<usize> {
+/// Returns the task whose title, number or ID is exactly this quote.
+fn quoted_task(quote: &str, tasks: &[ChatTask]) -> Option<QuotedTask> {
     let quote = comparable_title(quote);
     if quote.is_empty() {
         return None;
     }
     if let Some(index) = tasks.iter().position(|task| comparable_title(&task.title) == quote) {
-        return Some(index);
+        return Some(QuotedTask { index, is_title: true });
     }
     let number = quote.strip_prefix('#').and_then(|digits| digits.parse::<u32>().ok());
     let is_fragment = quote.chars().all(|digit| digit.is_ascii_hexdigit() || digit == '-')
@@ -203,7 +216,7 @@ fn quoted_task(quote: &str, tasks: &[ChatTask]) -> Option<usize> {
     };
     let mut named = tasks.iter().enumerate().filter(|(_, task)| is_named(task));
     match (named.next(), named.next()) {
-        (Some((index, _)), None) => Some(index),
+        (Some((index, _)), None) => Some(QuotedTask { index, is_title: false }),
         _ => None,
     }
 }
@@ -227,9 +240,10 @@ pub(crate) fn comparable_title(title: &str) -> String {
 }
 
 /// Returns text of this length, in bytes, that stands for a task; `None` if it is too short.
-fn task_mark(index: usize, length: usize) -> Option<String> {
-    let code = FIRST_TASK_MARK.checked_add(u32::try_from(index).ok()?)?;
-    let mark = char::from_u32(code).filter(|mark| marked_task(*mark).is_some())?;
+fn task_mark(task: QuotedTask, length: usize) -> Option<String> {
+    let first = if task.is_title { FIRST_TITLE_MARK } else { FIRST_ID_MARK };
+    let index = u32::try_from(task.index).ok().filter(|index| *index < MARKS)?;
+    let mark = char::from_u32(first + index)?;
     let rest = length.checked_sub(mark.len_utf8())?;
     Some(format!("{mark}{}", TITLE_FILL.repeat(rest)))
 }

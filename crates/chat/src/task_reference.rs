@@ -94,9 +94,14 @@ pub(crate) fn named_tasks(text: &str, context: &ChatContext) -> Vec<Option<TaskI
         phrase!(r"#\s?(?P<number>\d{1,6})\b|\b(?:task|number|no\.?|nr\.?) (?P<plain>\d{1,6})\b");
     let ids = phrase!(r"\b[0-9a-f]{4,}(?:-[0-9a-f]+)*\b");
     let mut named = Vec::new();
-    for quoted in text.chars().filter_map(marked_task).filter_map(|at| context.tasks.get(at)) {
+    for quoted in text.chars().filter_map(marked_task) {
+        let Some(task) = context.tasks.get(quoted.index) else { continue };
+        if !quoted.is_title {
+            named.push(Some(task.id));
+            continue;
+        }
         // A title that several tasks have names all of them.
-        let title = comparable_title(&quoted.title);
+        let title = comparable_title(&task.title);
         let same = context.tasks.iter().filter(|task| comparable_title(&task.title) == title);
         named.extend(same.map(|task| Some(task.id)));
     }

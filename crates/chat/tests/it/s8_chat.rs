@@ -300,6 +300,7 @@ fn quotable() -> ChatContext {
 #[case("status of \"Cancel labels, then approve it\"", 6)]
 #[case("is \"Import the catalogue\" stuck because of the price list?", 3)]
 #[case("status of \"#5\"", 5)]
+#[case("status of \"#7\"", 7)]
 fn chat_quoted_title_or_id_names_the_task(#[case] message: &str, #[case] number: u128) {
     match interpret(message, &quotable()).intent {
         Intent::Status { task } | Intent::Ask { task: Some(task), .. } => {
