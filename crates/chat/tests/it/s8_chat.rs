@@ -347,3 +347,34 @@ fn chat_quoted_command_of_a_title_is_no_command() {
     let forged = interpret("pause \u{e003}", &ChatContext { last: None, ..context }).intent;
     assert!(!matches!(forged, Intent::Change(RequestedChange::Task { task, .. }) if task == id(4)));
 }
+
+#[rstest]
+#[case("the catalogue", 3)]
+#[case("#3", 3)]
+#[case("\"Print labels\"", 4)]
+#[case("the labels.", 4)]
+fn chat_answer_to_which_one_completes_the_message(#[case] answer: &str, #[case] number: u128) {
+    let now = context();
+    let mut chat = Conversation::default();
+    let asked = chat.handle("pause it", &now);
+    assert!(matches!(&asked, MessageOutcome::Interpreted(it) if it.intent.name() == "unclear"));
+    // The question is stored with the conversation.
+    let mut chat = Conversation::restore(chat.save(), &now);
+    assert!(chat.is_answer(answer, &now));
+    let MessageOutcome::Interpreted(read) = chat.handle(answer, &now) else { panic!("{answer}") };
+    let action = tamma_chat::ChatAction::Pause;
+    let change = RequestedChange::Task { task: id(number), action };
+    assert_eq!(read.intent, Intent::Change(change.clone()), "{answer}");
+    assert_eq!(chat.pending().map(Proposal::change), Some(&change), "it is only proposed");
+}
+
+#[test]
+fn chat_other_messages_end_the_question_which_one() {
+    let now = context();
+    let mut chat = Conversation::default();
+    chat.handle("pause it", &now);
+    chat.handle("what is in my inbox?", &now);
+    assert!(!chat.is_answer("#3", &now));
+    let MessageOutcome::Interpreted(read) = chat.handle("#3", &now) else { panic!("no outcome") };
+    assert!(!matches!(read.intent, Intent::Change(_)), "{read:?}");
+}
