@@ -226,8 +226,7 @@ impl Conversation {
             let command = change.command(now);
             Proposal { change, command, digest }
         });
-        let SavedConversation { accepts_plain_yes, choice, .. } = saved;
-        Self { pending, accepts_plain_yes, choice }
+        Self { pending, accepts_plain_yes: saved.accepts_plain_yes, choice: saved.choice }
     }
 
     /// Returns the conversation in the form in which it is stored.
