@@ -2,7 +2,7 @@
 //!
 //! [`interpret`] maps a message to one [`Intent`]: a lookup, a change, small talk, or
 //! [`Intent::Unclear`] with the question to ask. It never guesses between two tasks. A quoted title or
-//! ID names its task, whatever else the message mentions. Text that is
+//! ID names its task, even if the message mentions others. Text that is
 //! negated, hypothetical, quoted or reported is never a change: a change needs one of the
 //! [`COMMAND_WORDS`](crate::COMMAND_WORDS) in the position of a command, after polite words at
 //! most.
