@@ -92,6 +92,8 @@ pub(crate) struct MessageText<'a> {
     pub(crate) masked: String,
     /// First quoted text that names no task, without its quotation marks.
     pub(crate) quoted: Option<&'a str>,
+    /// All quoted texts.
+    quotes: Vec<&'a str>,
     /// Clauses of the message.
     pub(crate) clauses: Vec<MessageClause>,
 }
@@ -111,7 +113,7 @@ impl<'a> MessageText<'a> {
     /// Parses a message about these tasks.
     pub(crate) fn parse(original: &'a str, tasks: &[ChatTask]) -> Self {
         let mut masked = original.to_ascii_lowercase();
-        let mut quoted = None;
+        let (mut quoted, mut quotes) = (None, Vec::new());
         // Nobody can write the characters that stand for tasks.
         let forged: Vec<Range<usize>> = masked
             .char_indices()
@@ -153,6 +155,7 @@ impl<'a> MessageText<'a> {
                 let marks: &[char] = &['`', '“', '”', '"', '\'', '‘', '’', '(', ')', ':', '.', ','];
                 let inside = original.get(range.clone()).unwrap_or_default();
                 let quote = inside.trim().trim_matches(marks);
+                quotes.push(quote);
                 let (lead, tail) = quote_margins(inside);
                 let range = range.start + lead..range.end - tail;
                 match quoted_task(quote, tasks).and_then(|task| task_mark(task, range.len())) {
@@ -171,7 +174,7 @@ impl<'a> MessageText<'a> {
             mask(&mut masked, range);
         }
         let clauses = split_clauses(&masked);
-        Self { original, masked, quoted, clauses }
+        Self { original, masked, quoted, quotes, clauses }
     }
 
     /// Returns true if some of the text is masked.
@@ -246,6 +249,12 @@ fn task_mark(task: QuotedTask, length: usize) -> Option<String> {
     let mark = char::from_u32(first + index)?;
     let rest = length.checked_sub(mark.len_utf8())?;
     Some(format!("{mark}{}", TITLE_FILL.repeat(rest)))
+}
+
+/// Returns the quoted texts of a message, which can be titles or IDs of tasks.
+pub fn quoted_names(message: &str) -> Vec<String> {
+    let text = MessageText::parse(message, &[]);
+    text.quotes.iter().map(|quote| sanitize_line(quote)).filter(|it| !it.is_empty()).collect()
 }
 
 /// Returns the widths of the space around a quote in single quotation marks.

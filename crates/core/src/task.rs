@@ -76,13 +76,13 @@ pub enum TaskEditError {
     #[error("the edit changes nothing; give a title, a priority or labels")]
     Empty,
     /// Title that is empty, too long or not one line.
-    #[error("a title is one line of 1 to {} characters", MAX_TITLE_CHARS)]
+    #[error("a title is one line of 1 to {max} characters", max = MAX_TITLE_CHARS)]
     Title,
     /// More labels than a task can have.
-    #[error("a task has at most {} labels", MAX_LABELS)]
+    #[error("a task has at most {max} labels", max = MAX_LABELS)]
     TooManyLabels,
     /// Label that is empty, too long, or has a comma or a control character.
-    #[error("`{0}` is not a label; use 1 to {} characters without a comma", MAX_LABEL_CHARS)]
+    #[error("`{0}` is not a label; use 1 to {max} characters without a comma", max = MAX_LABEL_CHARS)]
     Label(String),
 }
 

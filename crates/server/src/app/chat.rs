@@ -33,12 +33,19 @@ use self::model_parser::ParsedMessage;
 use super::{App, Error, PageRequest, Principal};
 use crate::clock;
 use crate::dto::{
-    BudgetGrant, ChatReply, KnowledgeDecision, NewChatMessage, NewTask, ProposedCommand, TaskAction,
+    BudgetGrant, ChatReply, KnowledgeDecision, NewChatMessage, NewTask, ProposedCommand,
+    TaskAction, TaskCard,
 };
 use crate::problem::Problem;
 
 /// Maximum number of tasks, and of lessons, that a message can refer to. Newest first.
 const MAX_SUBJECTS: u32 = 200;
+
+/// Maximum number of quotes that are searched for among all titles.
+const MAX_QUOTES: usize = 3;
+
+/// Maximum number of tasks that a quote can add.
+const MAX_QUOTED_TASKS: u32 = 10;
 
 /// Maximum number of items in a reply.
 const MAX_LISTED: usize = 10;
@@ -154,7 +161,7 @@ impl App {
                     project => project.map(|_| Some(task))?,
                 };
             }
-            let context = self.load_context(last_task).await?;
+            let context = self.load_context(last_task, &new_message.message).await?;
             let mut conversation = Conversation::restore(saved.conversation, &context);
             let mut parsed = if conversation.is_answer(&new_message.message, &context) {
                 ParsedMessage::default()
@@ -231,30 +238,22 @@ impl App {
     }
 
     /// Loads the tasks and lessons that a message can refer to.
-    async fn load_context(&self, last: Option<TaskId>) -> Result<ChatContext, Error> {
+    async fn load_context(
+        &self,
+        last: Option<TaskId>,
+        message: &str,
+    ) -> Result<ChatContext, Error> {
         let page = self
             .list_tasks(&TaskFilter::default(), &PageRequest { after: None, limit: MAX_SUBJECTS })
             .await?;
         let mut tasks = Vec::new();
         for (number, card) in (1..).zip(page.tasks) {
-            // Commands name the exact plan, commit and question.
-            let task_loop = if card.waits_for_person {
-                Some(self.task_loop(TaskId(card.id)).await?)
-            } else {
-                None
-            };
-            let task_loop = task_loop.as_ref();
-            tasks.push(ChatTask {
-                id: TaskId(card.id),
-                number: Some(number),
-                title: card.title,
-                state: card.state,
-                paused: card.paused,
-                answers: card.answers,
-                plan: task_loop.and_then(|it| it.plan.as_ref()).map(|plan| plan.hash),
-                commit: task_loop.and_then(|it| it.commit),
-                question: task_loop.and_then(|it| it.open_question.as_ref()).map(|it| it.number),
-            });
+            tasks.push(self.chat_task(card, Some(number)).await?);
+        }
+        for card in self.older_tasks(last, message).await? {
+            if tasks.iter().all(|task| task.id.0 != card.id) {
+                tasks.push(self.chat_task(card, None).await?);
+            }
         }
         let entries = self.store.list_knowledge(&KnowledgeFilter::default()).await?;
         let is_relevant = |it: &tamma_store::StoredEntry| {
@@ -273,6 +272,44 @@ impl App {
         let stories = stories.iter().map(stories::chat_story).collect();
         let lessons = lessons.collect();
         Ok(ChatContext { tasks, lessons, stories, last, proposed: false })
+    }
+
+    /// Returns tasks that a message can refer to although they are not among the newest: the last one,
+    /// and those that it quotes.
+    async fn older_tasks(
+        &self,
+        last: Option<TaskId>,
+        message: &str,
+    ) -> Result<Vec<TaskCard>, Error> {
+        let mut cards = Vec::new();
+        if let Some(task) = last {
+            cards.push(self.task_card(task).await?);
+        }
+        for name in tamma_chat::quoted_names(message).into_iter().take(MAX_QUOTES) {
+            let filter = TaskFilter { text: Some(name), ..TaskFilter::default() };
+            let window = PageRequest { after: None, limit: MAX_QUOTED_TASKS };
+            cards.extend(self.list_tasks(&filter, &window).await?.tasks);
+        }
+        Ok(cards)
+    }
+
+    /// Returns a task as a message can refer to it.
+    async fn chat_task(&self, card: TaskCard, number: Option<u32>) -> Result<ChatTask, Error> {
+        // Commands name the exact plan, commit and question.
+        let task_loop =
+            if card.waits_for_person { Some(self.task_loop(TaskId(card.id)).await?) } else { None };
+        let task_loop = task_loop.as_ref();
+        Ok(ChatTask {
+            id: TaskId(card.id),
+            number,
+            title: card.title,
+            state: card.state,
+            paused: card.paused,
+            answers: card.answers,
+            plan: task_loop.and_then(|it| it.plan.as_ref()).map(|plan| plan.hash),
+            commit: task_loop.and_then(|it| it.commit),
+            question: task_loop.and_then(|it| it.open_question.as_ref()).map(|it| it.number),
+        })
     }
 
     async fn answer_interpreted(

@@ -241,7 +241,9 @@ impl InboxList {
                     let mut item = inbox_item(&detail, project);
                     if items.len() < MAX_DECIDED_HERE {
                         let (id, is_quick) = (TaskId(card.id), item.quick_approval.is_some());
-                        item.decision = DecisionHere::load(app, permissions, id, is_quick).await?;
+                        // A task that cannot be read in full has a link only.
+                        item.decision =
+                            DecisionHere::load(app, permissions, id, is_quick).await.ok().flatten();
                     }
                     items.push((asked, item));
                 }
@@ -286,7 +288,7 @@ impl InboxItemFragment {
         }
         let mut item = inbox_item(detail, project_name(app, detail.card.project).await?);
         let (id, is_quick) = (TaskId(detail.card.id), item.quick_approval.is_some());
-        item.decision = DecisionHere::load(app, permissions, id, is_quick).await?;
+        item.decision = DecisionHere::load(app, permissions, id, is_quick).await.ok().flatten();
         Ok(Some(Self { layout: layout.clone(), item }))
     }
 }

@@ -89,7 +89,7 @@ mod tests {
     fn a_view_has_a_short_name_on_one_line() {
         let view = |name: &str| SavedView { name: name.to_owned(), query: String::new() };
         assert!(check_view(&view("Mine")).is_ok());
-        for name in ["", "a\nb", &"x".repeat(61)] {
+        for name in ["", "a\nb", "x".repeat(61).as_str()] {
             assert!(matches!(check_view(&view(name)), Err(Error::Invalid { .. })), "{name}");
         }
     }
