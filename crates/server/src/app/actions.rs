@@ -10,7 +10,7 @@ use tamma_core::format::capitalize;
 use tamma_core::ids::{CommitId, Reason, TaskId};
 use tamma_core::plan::PlanAdjustment;
 use tamma_core::requested_permissions::requested_permissions;
-use tamma_core::task::{Priority, TaskEdit};
+use tamma_core::task::{Priority, Task, TaskEdit};
 use tamma_core::task_loop::{self, Refusal, TaskLoop};
 use tamma_flow::{ActionRequest, ActionResponse, TaskWorkflow, workflow_id};
 use temporalio_client::WorkflowExecuteUpdateOptions;
@@ -191,16 +191,14 @@ impl App {
                 self.adjust_plan_action(task_loop, &plan, &adjustments, reason).await?
             }
             TaskAction::Edit { title, priority, labels, add_labels, remove_labels } => {
+                let stored = self.store.submitted_task(task_loop.task).await?;
                 let labels = if add_labels.is_empty() && remove_labels.is_empty() {
                     labels
                 } else {
-                    let current = match labels {
-                        Some(labels) => labels,
-                        None => self.store.submitted_task(task_loop.task).await?.labels,
-                    };
+                    let current = labels.unwrap_or_else(|| stored.labels.clone());
                     Some(combine_labels(current, &add_labels, &remove_labels))
                 };
-                A::Edit(task_edit(title, priority, labels)?)
+                A::Edit(task_edit(&stored, title, priority, labels)?)
             }
             TaskAction::Rate { stars, reason } => {
                 A::Rate { stars, reason: reason.map(parse_reason).transpose()? }
@@ -249,15 +247,20 @@ fn combine_labels(current: Vec<String>, add: &[String], remove: &[String]) -> Ve
     labels
 }
 
-/// Returns the edit if its values are valid.
+/// Returns the fields that the edit changes, if their values are valid.
 fn task_edit(
+    stored: &Task,
     title: Option<String>,
     priority: Option<Priority>,
     labels: Option<Vec<String>>,
 ) -> Result<TaskEdit, Error> {
     let trim = |text: String| text.trim().to_owned();
-    let labels = labels.map(|labels| labels.into_iter().map(trim).collect());
-    let edit = TaskEdit { title: title.map(trim), priority, labels };
+    let labels = labels.map(|labels| labels.into_iter().map(trim).collect::<Vec<_>>());
+    let edit = TaskEdit {
+        title: title.map(trim).filter(|title| *title != stored.title),
+        priority: priority.filter(|priority| *priority != stored.priority),
+        labels: labels.filter(|labels| *labels != stored.labels),
+    };
     edit.validate().map_err(|error| {
         let detail = capitalize(&format!("{error}."));
         Error::invalid(detail, "Correct the title, the priority or the labels.")
@@ -345,11 +348,20 @@ mod tests {
 
     #[test]
     fn an_edit_is_trimmed_and_checked() {
-        let edit = task_edit(Some(" Greet ".to_owned()), None, None).expect("valid");
-        assert_eq!(edit.title.as_deref(), Some("Greet"));
-        let labels = task_edit(None, None, Some(vec!["a,b".to_owned()]));
-        assert!(matches!(labels, Err(Error::Invalid { .. })));
-        assert!(matches!(task_edit(None, None, None), Err(Error::Invalid { .. })));
+        let id = "01920000-0000-7000-8000-000000000002";
+        let stored = serde_json::json!({
+            "id": id, "project": id, "title": "Greet", "type": "feature", "labels": ["ui"],
+        });
+        let stored: Task = serde_json::from_value(stored).expect("task");
+        let edit = |title: &str, labels: &[&str]| {
+            let labels = labels.iter().map(|label| (*label).to_owned()).collect();
+            task_edit(&stored, Some(title.to_owned()), Some(Priority::Medium), Some(labels))
+        };
+        let expected = TaskEdit { title: Some("Wave".to_owned()), ..TaskEdit::default() };
+        assert_eq!(edit(" Wave ", &[" ui "]).expect("valid"), expected, "only what changes");
+        for (title, labels) in [("Greet", ["a,b"]), ("Greet", ["ui"]), ("", ["ui"])] {
+            assert!(matches!(edit(title, &labels), Err(Error::Invalid { .. })), "{title}");
+        }
     }
 
     #[test]

@@ -283,7 +283,8 @@ impl App {
     ) -> Result<Vec<TaskCard>, Error> {
         let mut cards = Vec::new();
         if let Some(task) = last {
-            cards.push(self.task_card(task).await?);
+            // One that cannot be read is no subject.
+            cards.extend(self.task_card(task).await.ok());
         }
         for name in tamma_chat::quoted_names(message).into_iter().take(MAX_QUOTES) {
             let filter = TaskFilter { text: Some(name), ..TaskFilter::default() };
