@@ -144,13 +144,13 @@ impl<'a> MessageText<'a> {
         }
         // An unclosed quote extends to the end of its line: masking too much is safer than too
         // little.
-        let quotes = [
+        let patterns = [
             phrase!("`[^`\n]*(?:`|\n|$)"),
             phrase!("“[^”\n]*(?:”|\n|$)"),
             phrase!("\"[^\"\n]*(?:\"|\n|$)"),
             phrase!(r"(?:^|[\s(:])['‘][^'’\n]+['’](?:$|[\s.,;:!?)])"),
         ];
-        for phrase in quotes {
+        for phrase in patterns {
             for range in phrase.find_all(&masked) {
                 let marks: &[char] = &['`', '“', '”', '"', '\'', '‘', '’', '(', ')', ':', '.', ','];
                 let inside = original.get(range.clone()).unwrap_or_default();
@@ -237,9 +237,12 @@ fn matches_id_tail(id: &str, fragment: &str) -> bool {
     tail.starts_with(fragment)
 }
 
-/// Returns a title in the form in which titles are compared: one line, lower case, no final mark.
+/// Returns a title in the form in which titles are compared: one line, lower case, and without marks
+/// at its ends.
 pub(crate) fn comparable_title(title: &str) -> String {
-    sanitize_line(title).trim_end_matches(['.', '!', '?', ',', ';', ':', ' ']).to_lowercase()
+    let marks: &[char] =
+        &['`', '“', '”', '"', '\'', '‘', '’', '(', ')', ':', ';', '.', ',', '!', '?', ' '];
+    sanitize_line(title).trim_matches(marks).to_lowercase()
 }
 
 /// Returns text of this length, in bytes, that stands for a task; `None` if it is too short.
