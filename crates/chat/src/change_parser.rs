@@ -169,9 +169,7 @@ fn target_task(
         TaskReference::Unknown(description) => {
             return Err(Clarification::UnknownTask { description });
         }
-        TaskReference::Missing => {
-            return Err(Clarification::UnknownTask { description: String::new() });
-        }
+        TaskReference::Missing => return Err(task_reference::missing_task()),
         TaskReference::Pronoun | TaskReference::Nothing => {}
     }
     // "The refund plan is fine, approve it": the task in the previous clause.

@@ -44,16 +44,16 @@ pub fn interpret(message: &str, context: &ChatContext) -> Interpretation {
         .or_else(|| change_parser::parse_change(&text, context))
         .or_else(|| forge_parser::parse_forge_list(&text))
         .unwrap_or_else(|| question_parser::parse_question(&text, context));
-    match (read.intent, text.quoted) {
+    match read.intent {
         // The person's name for the task, not the masked text.
-        (Intent::Unclear(Clarification::UnknownTask { description }), Some(quoted))
-            if description.is_empty() || description.contains(char::is_control) =>
+        Intent::Unclear(Clarification::UnknownTask { description })
+            if description.contains(char::is_control) =>
         {
-            let description = sanitize_line(quoted);
+            let description = text.quoted.map(sanitize_line).unwrap_or_default();
             let intent = Intent::Unclear(Clarification::UnknownTask { description });
             Interpretation { intent, ..read }
         }
-        (intent, _) => Interpretation { intent, ..read },
+        intent => Interpretation { intent, ..read },
     }
 }
 

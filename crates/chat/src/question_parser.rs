@@ -84,8 +84,7 @@ pub(crate) fn parse_question(message: &MessageText<'_>, context: &ChatContext) -
         && !has_command_word(text)
         && (is_status(text) || is_about_cost(text) || parse_aspect(text).is_some())
     {
-        let missing = Clarification::UnknownTask { description: String::new() };
-        return unclear(missing, "question about an unknown task");
+        return unclear(task_reference::missing_task(), "question about an unknown task");
     }
     if let Some(small_talk) = parse_talk(message, question) {
         return small_talk;
@@ -445,7 +444,7 @@ fn referenced_task(
         TaskReference::Unknown(description) if needed => {
             Err(Clarification::UnknownTask { description: description.clone() })
         }
-        TaskReference::Missing => Err(Clarification::UnknownTask { description: String::new() }),
+        TaskReference::Missing => Err(task_reference::missing_task()),
         TaskReference::Pronoun | TaskReference::Nothing | TaskReference::Unknown(_) => {
             Ok(context.last)
         }

@@ -1,8 +1,8 @@
 //! Resolution of references to tasks and lessons.
 //!
-//! A quoted title, a number or part of an ID names exactly one. A description matches every title that shares a
-//! word with it; a title loses if another one shares all its words and more. So "the login test" is
-//! the task about both, and "the login one" with two candidates leads to a question.
+//! A quoted title, a number or part of an ID names exactly one. A description matches every title that
+//! shares a word with it; a title loses if another one shares all its words and more. So "the login
+//! test" is the task about both, and "the login one" with two candidates leads to a question.
 
 use std::collections::BTreeSet;
 
@@ -45,6 +45,14 @@ why's ready mention mentions pending green light thumbs veto lgtm ship send reru
 implementation planning review reviewed seen saw ack acknowledge reminding reminder prohibition ban
 lift modify tweak adjust request turn throw decline refuse deny carry proceed reply answer respond
 working worked patch stage busy crashed jobs word words wrote written really told allowed live currently move moved got";
+
+/// Description of a task that is missing; the quote replaces it in the question to the person.
+const MISSING: &str = "\u{1a}";
+
+/// Returns the question about a name that no task has.
+pub(crate) fn missing_task() -> Clarification {
+    Clarification::UnknownTask { description: MISSING.to_owned() }
+}
 
 /// Task that a text refers to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -176,8 +184,8 @@ pub(crate) fn find_task(
     }
     match &*tasks {
         [task] => TaskReference::One(task.id),
-        [] if phrase!(r"\b(?:it|that|this|them)\b").is_match(text) => TaskReference::Pronoun,
         [] if names_unknown_title(text) => TaskReference::Missing,
+        [] if phrase!(r"\b(?:it|that|this|them)\b").is_match(text) => TaskReference::Pronoun,
         [] if words.is_empty() => TaskReference::Nothing,
         [] => TaskReference::Unknown(text.trim().to_owned()),
         several => TaskReference::Many(several.iter().map(|task| task.id).collect()),
