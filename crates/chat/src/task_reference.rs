@@ -177,6 +177,9 @@ pub(crate) fn find_task(
         [None] => return TaskReference::Unknown(text.trim().to_owned()),
         several => return TaskReference::Many(several.iter().copied().flatten().collect()),
     }
+    if names_unknown_title(text) {
+        return TaskReference::Missing;
+    }
     let words = content_words(text);
     let mut tasks = best_matches(&words, &context.tasks, |task| &task.title);
     if tasks.iter().any(|task| is_applicable(task)) {
@@ -184,7 +187,6 @@ pub(crate) fn find_task(
     }
     match &*tasks {
         [task] => TaskReference::One(task.id),
-        [] if names_unknown_title(text) => TaskReference::Missing,
         [] if phrase!(r"\b(?:it|that|this|them)\b").is_match(text) => TaskReference::Pronoun,
         [] if words.is_empty() => TaskReference::Nothing,
         [] => TaskReference::Unknown(text.trim().to_owned()),
