@@ -313,7 +313,7 @@ fn chat_quoted_title_or_id_names_the_task(#[case] message: &str, #[case] number:
 #[rstest]
 #[case("approve \"Paint the fence\"", "unknown_task")]
 #[case("status of \"Paint the fence\"", "unknown_task")]
-#[case("status of \"Paint the fence\", which needs the labels", "unknown_task")]
+#[case("status of \"Paint the fence\" beside the labels", "unknown_task")]
 #[case("how much did task \"Paint the fence\" cost?", "unknown_task")]
 #[case("how much did #77 cost?", "unknown_task")]
 #[case("status of \"Round prices up\"", "which")]
