@@ -345,7 +345,7 @@ impl App {
                 single_line_reply("", "There is nothing to confirm.")
             }
             Intent::Change(change) => {
-                let mut lines = self.decision_preview(change, context).await?;
+                let mut lines = Box::pin(self.decision_preview(change, context)).await?;
                 let reply = replies::proposal_reply(change, context);
                 lines.extend(reply.lines);
                 ChatReply { lines, ..ChatReply::default() }

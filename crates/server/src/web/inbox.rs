@@ -243,7 +243,10 @@ impl InboxList {
                         let (id, is_quick) = (TaskId(card.id), item.quick_approval.is_some());
                         // A task that cannot be read in full has a link only.
                         item.decision =
-                            DecisionHere::load(app, permissions, id, is_quick).await.ok().flatten();
+                            Box::pin(DecisionHere::load(app, permissions, id, is_quick))
+                                .await
+                                .ok()
+                                .flatten();
                     }
                     items.push((asked, item));
                 }
@@ -288,7 +291,8 @@ impl InboxItemFragment {
         }
         let mut item = inbox_item(detail, project_name(app, detail.card.project).await?);
         let (id, is_quick) = (TaskId(detail.card.id), item.quick_approval.is_some());
-        item.decision = DecisionHere::load(app, permissions, id, is_quick).await.ok().flatten();
+        item.decision =
+            Box::pin(DecisionHere::load(app, permissions, id, is_quick)).await.ok().flatten();
         Ok(Some(Self { layout: layout.clone(), item }))
     }
 }
