@@ -76,7 +76,7 @@ pub struct TaskCard {
     pub councils: u8,
     /// Number of history entries that report a failure.
     pub failures: u32,
-    /// Spend so far.
+    /// Spend so far; an estimate if the cost of a job is unknown.
     pub spend: Spend,
     /// Spending limit; `None` if unlimited.
     pub budget: Option<Usd>,
@@ -202,7 +202,9 @@ macro_rules! rows {
             "SELECT
                 id, project, title, type, priority, labels, created_at, state, phase, paused, since,
                 risk, iterations, retries, councils, failures, spent_usd::text AS \"spent_usd!\",
-                spent_tokens, spend_estimated, budget_usd::text AS budget, question, asked_at, next,
+                spent_tokens, spend_estimated OR EXISTS (
+                    SELECT FROM usage WHERE usage.task = tasks.id AND usage.cost_usd IS NULL
+                ) AS \"spend_estimated!\", budget_usd::text AS budget, question, asked_at, next,
                 wake_at, due_at, entries, updated_at
              FROM tasks WHERE " + $rest
             $(, $argument)*
