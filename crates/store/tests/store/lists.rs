@@ -267,3 +267,22 @@ async fn saved_views_belong_to_one_person() {
     }
     assert!(!store.save_view(&ann, &view("")).await.expect("refused"), "50 views are enough");
 }
+
+#[tokio::test]
+async fn a_spend_with_an_unknown_cost_is_marked() {
+    let (database, store) = fresh().await;
+    let recorded = RecordedTask::new(1, careful()).until(State::Validated);
+    write(&store, &recorded).await;
+    let spend = async || {
+        let listed = store.listed_task(recorded.task.id).await.expect("read").expect("a task");
+        let ListedTask::Card(card) = listed else { panic!("{listed:?}") };
+        card.spend
+    };
+    assert!(!spend().await.estimated);
+    let unknown = "INSERT INTO usage
+        (task, ticket, project, job, at, tokens_input, tokens_cached, tokens_output)
+        SELECT id, 99, project, 'plan', now(), 1, 0, 1 FROM tasks";
+    let pool = sqlx::PgPool::connect(&database.url()).await.expect("connection");
+    sqlx::query(unknown).execute(&pool).await.expect("written");
+    assert!(spend().await.estimated, "an unknown cost is not zero");
+}
