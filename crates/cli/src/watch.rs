@@ -361,7 +361,8 @@ fn status_line(
     if let Some(run) = run {
         return run_status_line(run, now);
     }
-    let next = card.next_text.as_deref().unwrap_or("no next step");
+    let next = style::next_step_text(card, style::local_offset());
+    let next = next.as_deref().unwrap_or("no next step");
     format!(
         "{} for {} · {} · {}",
         humanize(&card.state),

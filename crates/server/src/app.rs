@@ -9,6 +9,7 @@ mod add_task;
 mod agent_pool;
 mod apply_rules;
 mod audit;
+mod bulk_actions;
 mod bundle;
 mod change;
 mod chat;

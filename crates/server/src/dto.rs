@@ -22,7 +22,10 @@ mod run;
 mod task;
 
 pub use access::{AccessGrant, AccessImport, AccessList, AccessRecord, ProjectAccess};
-pub use action::{BudgetGrant, LineComment, ReviewedChange, TaskAction, TaskStatus};
+pub use action::{
+    BudgetGrant, BulkRequest, BulkResponse, BulkResult, LineComment, ReviewedChange, TaskAction,
+    TaskStatus,
+};
 pub use agent_pool::{AgentPool, AgentStatistics, PoolProvider, PoolRun, PoolWorker};
 pub use alert::{
     AlertDeliveries, AlertDelivery, AlertTestRequest, AlertTestResult, AlertTestResults,

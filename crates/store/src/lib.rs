@@ -42,6 +42,7 @@ mod reconciliation;
 mod reservations;
 mod retention;
 mod runs;
+mod saved_views;
 mod schema;
 mod sessions;
 mod statistics;
@@ -103,11 +104,14 @@ pub use retention::{RemovedRows, RetentionCutoffs};
 pub use runs::{
     EndedRun, InvalidRunNumber, NewRun, RunEnd, RunNumber, RunRecord, RunUpdate, RunningCall,
 };
+pub use saved_views::SavedView;
 pub use schema::{SchemaStatus, schema_digest};
 pub use sessions::SessionRecord;
 pub use statistics::{ActiveRun, AgentUsage, DailySpend, SpendItem};
 pub use steps::WriteOutcome;
-pub use task_cards::{ListPosition, ListedTask, TaskBoard, TaskCard, TaskFilter, TaskPage};
+pub use task_cards::{
+    ListPosition, ListedTask, TaskBoard, TaskCard, TaskFilter, TaskOrder, TaskPage,
+};
 pub use tasks::TaskDetail;
 pub use texts::parse_text_reference;
 pub use usage::UsageTotal;

@@ -9,6 +9,7 @@ use serde_json::Value;
 use tamma_core::cost::Usd;
 use tamma_core::plan::PlanAdjustment;
 use tamma_core::review::patch::LineSide;
+use tamma_core::task::Priority;
 use tamma_core::task_loop::{AnswerKind, State};
 use tamma_server::dto::{
     BudgetGrant, LineComment, PlanVersion, TaskAction, TaskDetail, TaskStatus, short_id,
@@ -112,6 +113,25 @@ pub(crate) struct RateArgs {
     /// Comment, recorded in the task history
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
+}
+
+/// Arguments of `tamma task edit`.
+#[derive(Debug, Args)]
+pub(crate) struct EditArgs {
+    #[command(flatten)]
+    task: TaskArgs,
+    /// New title; possible until the task has a plan
+    #[arg(long, value_name = "TEXT")]
+    title: Option<String>,
+    /// low, medium, high or critical
+    #[arg(long)]
+    priority: Option<Priority>,
+    /// Label to add (repeatable)
+    #[arg(long = "add-label", value_name = "LABEL")]
+    add_labels: Vec<String>,
+    /// Label to remove (repeatable)
+    #[arg(long = "remove-label", value_name = "LABEL")]
+    remove_labels: Vec<String>,
 }
 
 /// Arguments of `tamma cancel`.
@@ -312,6 +332,7 @@ pub(super) fn outcome_message(id: Uuid, action: &TaskAction, status: &TaskStatus
         TaskAction::Abandon { .. } => "abandoned",
         TaskAction::Acknowledge {} => "marked as seen",
         TaskAction::AdjustPlan { .. } => "plan edited",
+        TaskAction::Edit { .. } => "edited",
         TaskAction::Rate { .. } => "rated",
     };
     let (by, state) = (output::sanitize(&status.by), style::humanize(&status.state));
@@ -458,6 +479,19 @@ pub(super) fn revise_plan(revise: &RevisePlanArgs) -> Result<ExitCode> {
 pub(super) fn change_task(change: &ChangeTaskArgs) -> Result<ExitCode> {
     let note = change.text.clone();
     change.task.submit(async |_, _| Ok(Some(TaskAction::Modify { note })))
+}
+
+/// Edits the title, the priority or the labels of a task.
+pub(super) fn edit(edit: &EditArgs) -> Result<ExitCode> {
+    let EditArgs { task, title, priority, add_labels, remove_labels } = edit;
+    let action = TaskAction::Edit {
+        title: title.clone(),
+        priority: *priority,
+        labels: None,
+        add_labels: add_labels.clone(),
+        remove_labels: remove_labels.clone(),
+    };
+    task.submit(async |_, _| Ok(Some(action)))
 }
 
 /// Rates a closed task.

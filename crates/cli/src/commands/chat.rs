@@ -27,7 +27,8 @@ pub(crate) struct Args {
 pub(super) fn run(arguments: &Args) -> Result<ExitCode> {
     client::block_on(&arguments.target, async {
         let client = Client::new(&arguments.target)?;
-        // A server that cannot be reached is reported with the first message.
+        // Outside a registered repository, Tamma asks for the project. A server that cannot be reached
+        // is reported with the first message.
         let project = current_project(&client).await.ok().flatten();
         let talk = ChatClient {
             client,
@@ -54,8 +55,10 @@ pub(super) fn run(arguments: &Args) -> Result<ExitCode> {
                 "" => {}
                 "exit" | "quit" => return Ok(ExitCode::SUCCESS),
                 line => match talk.send(line).await {
-                    // A refusal ends the request, and not the conversation.
-                    Err(error) if !talk.json && is_refusal(&error) => {
+                    // A refusal ends the request, and not the conversation. On a terminal, nothing does.
+                    Err(error)
+                        if !talk.json && (is_refusal(&error) || std::io::stdin().is_terminal()) =>
+                    {
                         let _ = output::report_failure(&error);
                     }
                     sent => {

@@ -186,7 +186,6 @@ impl App {
             card,
             description: task.description,
             acceptance_criteria: task.acceptance_criteria,
-            labels: task.labels,
             depends_on: task.depends_on.into_iter().map(|id| id.0).collect(),
             suggested_agent: task.suggested_agent,
             issue_url: task.issue_url,

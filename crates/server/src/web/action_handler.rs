@@ -3,6 +3,7 @@
 use axum::extract::Path;
 use tamma_core::ids::TaskId;
 use tamma_core::review::patch::LineSide;
+use tamma_core::task::Priority;
 use tamma_core::task_loop::State as TaskState;
 use uuid::Uuid;
 
@@ -53,8 +54,9 @@ pub(super) async fn submit_action(
         let problem = describe_error(error, before.as_ref());
         PageError::new(Layout::for_session(&session), problem).with_unsent_text(fields.user_text())
     })?;
-    let back = match fields.text("back").as_str() {
-        "/inbox" => "/inbox".to_owned(),
+    let back = match fields.text("back") {
+        back if back == "/inbox" => back,
+        back if back == "/" || back.starts_with("/?") => back,
         _ => format!("/tasks/{id}"),
     };
     redirect_with_notice(&back, &Notice::success(text))
@@ -124,6 +126,7 @@ fn confirmation(action: &TaskAction, state: TaskState, before: Option<&TaskDetai
         TaskAction::Abandon { .. } => "Task abandoned.",
         TaskAction::Acknowledge {} => "Marked as seen. Reminders are off.",
         TaskAction::AdjustPlan { .. } => "Plan edited. The edited plan needs approval.",
+        TaskAction::Edit { .. } => "Task edited.",
         TaskAction::Rate { .. } => "Rating saved.",
     };
     text.to_owned()
@@ -158,6 +161,7 @@ fn parse_action(fields: &FormFields) -> Result<TaskAction, Error> {
         "convene" => TaskAction::Convene { question: fields.text("question") },
         "abandon" => TaskAction::Abandon { reason: reason() },
         "acknowledge" => TaskAction::Acknowledge {},
+        "edit" => parse_edit(fields)?,
         "rate" => {
             let unknown = |_| Error::invalid("The rating is missing.", "Choose 1 to 5 stars.");
             let stars = fields.text("stars").parse().map_err(unknown)?;
@@ -168,6 +172,25 @@ fn parse_action(fields: &FormFields) -> Result<TaskAction, Error> {
             return Err(Error::invalid(detail, "Use the buttons on the task page."));
         }
     })
+}
+
+/// Parses an edit. A field that the form does not have is not changed.
+fn parse_edit(fields: &FormFields) -> Result<TaskAction, Error> {
+    let priority = fields.non_empty("priority").map(|text| text.parse::<Priority>()).transpose();
+    let unknown = |_| Error::invalid("Unknown priority.", "Choose one from the list.");
+    let has_labels = !fields.all("labels").is_empty();
+    Ok(TaskAction::Edit {
+        title: fields.non_empty("title"),
+        priority: priority.map_err(unknown)?,
+        labels: has_labels.then(|| split_labels(&fields.text("labels"))),
+        add_labels: Vec::new(),
+        remove_labels: Vec::new(),
+    })
+}
+
+/// Splits a list of labels at its commas.
+pub(super) fn split_labels(text: &str) -> Vec<String> {
+    text.split(',').map(str::trim).filter(|it| !it.is_empty()).map(str::to_owned).collect()
 }
 
 fn parse_grant(fields: &FormFields) -> Result<BudgetGrant, Error> {

@@ -11,6 +11,8 @@ use tamma_core::ids::Digest;
 const ASSETS: [(&str, &str, &[u8]); 8] = [
     ("app.css", "text/css; charset=utf-8", include_bytes!("../../assets/app.css")),
     ("app.js", "text/javascript; charset=utf-8", include_bytes!("../../assets/app.js")),
+    ("board.css", "text/css; charset=utf-8", include_bytes!("../../assets/board.css")),
+    ("board.js", "text/javascript; charset=utf-8", include_bytes!("../../assets/board.js")),
     ("htmx.min.js", "text/javascript; charset=utf-8", include_bytes!("../../assets/htmx.min.js")),
     (
         "hx-sse.min.js",

@@ -139,6 +139,9 @@ impl Matrix {
         let entry = || json!({ "project": "greeter", "kind": "convention", "text": "Short.", "globs": ["a/**"] });
         let body = match line {
             "POST /api/v1/tasks" => json!({ "project": "greeter", "title": "Greet" }),
+            "POST /api/v1/tasks/actions" => {
+                json!({ "tasks": [self.acted_on], "action": { "pause": {} } })
+            }
             "POST /api/v1/tasks/{id}/actions" => json!({ "pause": {} }),
             "POST /api/v1/tasks/{id}/actions approve" => {
                 json!({ "approve": { "plan": self.plan } })
@@ -211,6 +214,13 @@ impl Matrix {
                 format!("{entry}&id={id}&revision={revision}")
             }
             "POST /knowledge/{id}/decisions" => format!("status=approved&revision={revision}"),
+            "POST /knowledge/bulk" => {
+                let id = self.entry["id"].as_str().expect("ID");
+                format!("status=approved&entry={id}+{revision}")
+            }
+            "POST /tasks/bulk" => format!("task={}&action=pause", self.acted_on),
+            "POST /views" => "name=Mine&query=waits%3Dperson".to_owned(),
+            "POST /views/remove" => "name=Mine".to_owned(),
             "POST /chat" => "message=show+all+tasks".to_owned(),
             "POST /chat/confirm" => "answer=no".to_owned(),
             "POST /projects" => "name=fourth&repository=%2Ffourth".to_owned(),

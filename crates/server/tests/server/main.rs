@@ -13,6 +13,7 @@ mod forges;
 mod knowledge;
 mod lists;
 mod live;
+mod many_tasks;
 mod oversight;
 mod pages;
 mod people;

@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, FixedOffset, Utc};
 use tamma_core::plan::criterion_id;
 use tamma_core::task_loop::AnswerKind;
 use tamma_server::dto::{
@@ -45,7 +45,11 @@ pub(super) fn run(arguments: &Args) -> Result<ExitCode> {
             output::print_json(&detail)?;
         } else {
             let RunList { runs } = client.get(&format!("/tasks/{id}/runs"), &[]).await?;
-            writeln!(anstream::stdout().lock(), "{}", format_task(&detail, &runs, style::now()))?;
+            writeln!(
+                anstream::stdout().lock(),
+                "{}",
+                format_task(&detail, &runs, (style::now(), style::local_offset()))
+            )?;
         }
         Ok(ExitCode::SUCCESS)
     })
@@ -128,7 +132,11 @@ impl KeyValueRows {
 }
 
 /// Formats a task in full.
-pub(crate) fn format_task(detail: &TaskDetail, runs: &[RunDetail], now: DateTime<Utc>) -> String {
+pub(crate) fn format_task(
+    detail: &TaskDetail,
+    runs: &[RunDetail],
+    (now, zone): (DateTime<Utc>, FixedOffset),
+) -> String {
     let card = &detail.card;
     let head =
         format!("{}  {}", styled(&card.short, STRONG), styled(&sanitize(&card.title), STRONG));
@@ -144,8 +152,8 @@ pub(crate) fn format_task(detail: &TaskDetail, runs: &[RunDetail], now: DateTime
         ),
     );
     rows.add("phase", paint(card.phase.label(), style::phase_colour(card.phase)));
-    if let Some(next) = &card.next_text {
-        rows.add("next", sanitize(next));
+    if let Some(next) = style::next_step_text(card, zone) {
+        rows.add("next", sanitize(&next));
     }
     rows.add("work", format!("{}, {} priority", card.r#type, card.priority));
     rows.add("added", format_ago(card.created_at, now));
@@ -168,8 +176,8 @@ pub(crate) fn format_task(detail: &TaskDetail, runs: &[RunDetail], now: DateTime
     );
     rows.add_all("run", detail.iterations.iter().map(iteration_summary));
     rows.add_all("criterion", detail.acceptance_criteria.iter().map(|text| sanitize(text)));
-    if !detail.labels.is_empty() {
-        rows.add("labels", sanitize(&detail.labels.join(", ")));
+    if !detail.card.labels.is_empty() {
+        rows.add("labels", sanitize(&detail.card.labels.join(", ")));
     }
     rows.add_all("issue", issue_link(detail));
     let metadata = detail.metadata.iter();
@@ -472,6 +480,10 @@ pub(crate) mod tests {
         serde_json::from_str(text).expect("a task")
     }
 
+    fn utc() -> FixedOffset {
+        FixedOffset::east_opt(0).expect("UTC")
+    }
+
     #[test]
     fn every_answer_is_a_command_that_exists() {
         use clap::{CommandFactory as _, Parser as _};
@@ -494,7 +506,8 @@ pub(crate) mod tests {
     fn a_task_awaiting_approval_shows_its_plan_and_answer_commands() {
         let now = "2026-11-15T10:23:30Z".parse().expect("a timestamp");
         let text =
-            anstream::adapter::strip_str(&format_task(&awaiting_approval(), &[], now)).to_string();
+            anstream::adapter::strip_str(&format_task(&awaiting_approval(), &[], (now, utc())))
+                .to_string();
         insta::assert_snapshot!(text, @r"
         1a2b3c4d  Greet the whole world
           state      awaiting approval, 3 min ago
@@ -675,7 +688,11 @@ pub(crate) mod tests {
           learning       aaaa0002  Welsh needs a plural of its own.
                          because its content is similar
         ");
-        let shown = format_task(&detail, &[], "2026-11-15T10:23:30Z".parse().expect("a timestamp"));
+        let shown = format_task(
+            &detail,
+            &[],
+            ("2026-11-15T10:23:30Z".parse().expect("a timestamp"), utc()),
+        );
         assert!(anstream::adapter::strip_str(&shown).to_string().contains(text));
     }
 }

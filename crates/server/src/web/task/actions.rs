@@ -1,20 +1,24 @@
 //! Action forms of a task, each with its consequence.
 
-use strum::Display;
+use strum::{Display, IntoEnumIterator as _};
 use tamma_core::cause::{AlertCause, PullRequestProblem};
 use tamma_core::format::{format_usd, pluralize};
 use tamma_core::ids::Name;
+use tamma_core::task::Priority;
 use tamma_core::task_loop::{AnswerKind, State};
+use uuid::Uuid;
 
 use super::TaskData;
 use crate::app::preview_answer;
 use crate::clock;
 use crate::web::board::serialized_name;
 use crate::web::labels::{short_hash, state_label};
-use crate::web::layout::Link;
+use crate::web::layout::{Link, SelectOption};
 
 /// Form of one action.
 pub(in crate::web) struct ActionForm {
+    /// Task that the form acts on.
+    pub(in crate::web) task: Uuid,
     pub(in crate::web) name: &'static str,
     pub(in crate::web) action: &'static str,
     /// Consequence of the action, in one sentence.
@@ -28,6 +32,8 @@ pub(in crate::web) struct ActionForm {
     pub(in crate::web) input: ActionInput,
     /// Link to a page with more detailed input.
     pub(in crate::web) link: Option<Link>,
+    /// Page to return to; `None` for the task page.
+    pub(in crate::web) back: Option<&'static str>,
     /// Set if the form is expanded.
     pub(in crate::web) is_open: bool,
     /// Idempotency key: a repeated submission has no further effect.
@@ -74,6 +80,17 @@ pub(in crate::web) enum ActionInput {
     TargetState(Vec<StateOption>),
     /// Rating from 1 to 5.
     Stars,
+    /// Title, priority and labels.
+    Details(DetailFields),
+}
+
+/// Fields of a task that can be edited.
+pub(in crate::web) struct DetailFields {
+    /// `None` once there is a plan for the title.
+    pub(in crate::web) title: Option<String>,
+    pub(in crate::web) priorities: Vec<SelectOption>,
+    /// Labels, separated by commas.
+    pub(in crate::web) labels: String,
 }
 
 pub(in crate::web) struct StateOption {
@@ -89,6 +106,7 @@ impl ActionForm {
         consequence: impl Into<String>,
     ) -> Self {
         Self {
+            task: Uuid::nil(),
             name,
             action,
             consequence: consequence.into(),
@@ -99,6 +117,7 @@ impl ActionForm {
             text: None,
             input: ActionInput::Nothing,
             link: None,
+            back: None,
             is_open: false,
             idempotency_key: clock::new_id().to_string(),
         }
@@ -145,6 +164,7 @@ pub(super) fn answer_forms(
 ) -> Vec<ActionForm> {
     let mut forms: Vec<_> =
         answers.iter().map(|answer| answer_form(data, *answer, person)).collect();
+    set_task(&mut forms, data);
     if let Some(first) = forms.first_mut() {
         first.is_open = true;
         if first.style == ButtonStyle::Normal {
@@ -163,6 +183,12 @@ fn consequence_of(data: &TaskData, answer: AnswerKind, person: Option<&Name>) ->
         .filter(|_| data.detail.read_error.is_none());
     // Its consequence depends on the state that the person chooses.
     preview.unwrap_or_else(|| "The task continues from there.".to_owned())
+}
+
+fn set_task(forms: &mut [ActionForm], data: &TaskData) {
+    for form in forms {
+        form.task = data.detail.card.id;
+    }
 }
 
 #[expect(clippy::too_many_lines, reason = "one form per answer")]
@@ -347,6 +373,21 @@ fn convene_form(data: &TaskData) -> ActionForm {
         .required_text("question", "What should the council find out?")
 }
 
+fn edit_form(data: &TaskData) -> ActionForm {
+    let card = &data.detail.card;
+    let chosen = card.priority.to_string();
+    let option = |it: Priority| SelectOption::new(it.to_string(), it.to_string(), &chosen);
+    let fields = DetailFields {
+        title: data.task_loop.plan.is_none().then(|| card.title.clone()),
+        priorities: Priority::iter().map(option).collect(),
+        labels: card.labels.join(", "),
+    };
+    let what =
+        if fields.title.is_some() { "Title, priority and labels" } else { "Priority and labels" };
+    ActionForm::new("Edit", "edit", "Save", format!("{what}. Nothing is replanned."))
+        .input(ActionInput::Details(fields))
+}
+
 fn cancel_form(consequence: String) -> ActionForm {
     ActionForm::new("Cancel task", "cancel", "Cancel task", consequence)
         .style(ButtonStyle::Danger)
@@ -359,7 +400,8 @@ pub(super) fn control_forms(data: &TaskData, person: Option<&Name>) -> Vec<Actio
     if card.state.is_terminal() {
         let consequence = "Your rating counts in the metrics. You can change it later.";
         let form = ActionForm::new("Rate", "rate", "Rate task", consequence);
-        return vec![form.optional_reason().input(ActionInput::Stars)];
+        let form = form.optional_reason().input(ActionInput::Stars);
+        return vec![ActionForm { task: card.id, ..form }];
     }
     let first = if card.paused {
         ActionForm::new("Resume", "resume", "Resume", "Continues where it stopped.")
@@ -368,7 +410,7 @@ pub(super) fn control_forms(data: &TaskData, person: Option<&Name>) -> Vec<Actio
         ActionForm::new("Pause", "pause", "Pause", "No new work starts until the task is resumed.")
     };
     let change_task = consequence_of(data, AnswerKind::ChangeTask, person);
-    let mut forms = vec![first, change_task_form(change_task)];
+    let mut forms = vec![first, edit_form(data), change_task_form(change_task)];
     // An open question offers it among its answers.
     let can_convene = data.detail.question.is_none()
         && data.task_loop.can_convene(&data.rules)
@@ -385,6 +427,7 @@ pub(super) fn control_forms(data: &TaskData, person: Option<&Name>) -> Vec<Actio
         forms.push(convene_form(data));
     }
     forms.push(cancel_form(consequence_of(data, AnswerKind::Cancel, person)));
+    set_task(&mut forms, data);
     forms
 }
 

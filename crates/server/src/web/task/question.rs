@@ -55,7 +55,7 @@ pub(in crate::web) enum AnswerSection {
 
 impl QuestionView {
     /// Builds the question for a tab. The overview and the change show it in full.
-    pub(super) async fn load(
+    pub(in crate::web) async fn load(
         data: &TaskData,
         tab: &str,
         permissions: &mut PagePermissions,
