@@ -158,7 +158,7 @@
 
   // Links that open a file in the chosen editor.
   const editor = document.body.dataset.editor;
-  const link = () => $$("[data-root] [data-file]:not([data-linked])").forEach((it) => {
+  const link = () => $$("[data-root] code[data-file]:not([data-linked])").forEach((it) => {
     it.dataset.linked = "1";
     const root = it.closest("[data-root]").dataset.root, file = it.dataset.file;
     if (!root.startsWith("/") || file.startsWith("/") || file.split("/").includes("..")) return;

@@ -5,14 +5,14 @@
   const $$ = (s, e = document) => [...e.querySelectorAll(s)];
 
   // Copy buttons. Live updates bring new ones.
-  const showCopy = () => { if (navigator.clipboard) $$("[data-copy][hidden]").forEach((b) => { b.hidden = false; }); };
+  const showCopy = () => { if (navigator.clipboard) $$("[data-copy-from][hidden]").forEach((b) => { b.hidden = false; }); };
   showCopy();
   const part = $("#part");
   if (part) new MutationObserver(showCopy).observe(part, { childList: true, subtree: true });
   document.addEventListener("click", async (e) => {
-    const button = e.target.closest("[data-copy]");
+    const button = e.target.closest("[data-copy-from]");
     if (!button) return;
-    await navigator.clipboard.writeText($("#" + button.dataset.copy).textContent);
+    await navigator.clipboard.writeText($("#" + button.dataset.copyFrom).textContent);
     button.textContent = "Copied";
     setTimeout(() => { button.textContent = "Copy"; }, 2000);
   });

@@ -17,7 +17,7 @@ const OTHER_NAMES: [(&str, &str); 34] = [
     ("delete", "cancel TASK"),
     ("demo", "try"),
     ("deny", "reject TASK"),
-    ("edit", "revise-plan TASK TEXT"),
+    ("edit", "task edit TASK, or tamma revise-plan TASK TEXT"),
     ("kill", "cancel TASK"),
     ("login", "sign-in"),
     ("merge", "accept TASK"),

@@ -18,7 +18,7 @@ pub(in crate::top) fn loaded() -> TopState {
         id: Uuid::from_u128(7),
         short: "00000007".to_owned(),
         title: "Rename the greeting".to_owned(),
-        state: State::Implementing,
+        state: State::InProgress,
         phase: Phase::Implement,
         waits_for_person: false,
         answers: Vec::new(),
@@ -81,7 +81,7 @@ fn a_plan_is_approved_after_a_confirmation_by_the_hash_that_was_shown() {
     let action = TaskAction::Approve { plan, reason: None };
     assert_eq!(press(&mut state, KeyCode::Char('y')), [TopEffect::Submit(id, Box::new(action))]);
     let status = TaskStatus {
-        state: State::Implementing,
+        state: State::InProgress,
         paused: false,
         step: 1,
         plan: None,

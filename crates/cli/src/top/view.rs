@@ -13,7 +13,7 @@ use tamma_server::dto::{TaskCard, TaskDetail};
 use super::state::{PromptPurpose, TopScreen, TopState};
 use super::text::{fit, pad, width, wrap};
 use crate::commands::{format_plan_for_approval, format_task};
-use crate::style::{format_duration, format_spend, humanize};
+use crate::style::{format_duration, format_spend, humanize, next_step_text};
 
 pub(super) const FAINT: Style = Style::new().fg(Color::DarkGray);
 const STRONG: Style = Style::new().add_modifier(Modifier::BOLD);
@@ -206,7 +206,7 @@ fn list_rows(state: &TopState, area: Rect) -> Vec<Line<'static>> {
 fn card_row(state: &TopState, card: &TaskCard, columns: usize) -> Line<'static> {
     let age = format_duration(state.now - card.since);
     let cost = format_spend(&card.spend);
-    let next = card.next_text.clone().unwrap_or_else(|| humanize(&card.state));
+    let next = next_step_text(card, state.zone).unwrap_or_else(|| humanize(&card.state));
     let next = if card.paused { format!("paused; {next}") } else { next };
     // The title gets what the other columns leave.
     let (next_width, cost_width, age_width) = (24, 8, 12);
@@ -252,7 +252,7 @@ fn scrolled(text: &str, scroll: usize, area: Rect) -> Vec<Line<'static>> {
 
 fn task_rows(state: &TopState, area: Rect) -> Vec<Line<'static>> {
     let Some(detail) = &state.detail else { return vec![Line::styled("Loading…", FAINT)] };
-    let text = plain(&format_task(detail, &[], state.now));
+    let text = plain(&format_task(detail, &[], (state.now, state.zone)));
     let Some(run) = &detail.current_run else { return scrolled(&text, state.scroll, area) };
     let usage = run.run.usage.as_ref();
     let now = format!(

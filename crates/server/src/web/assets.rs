@@ -8,7 +8,7 @@ use axum::response::{IntoResponse as _, Response};
 use tamma_core::ids::Digest;
 
 /// Name, media type and content of each file.
-const ASSETS: [(&str, &str, &[u8]); 8] = [
+const ASSETS: [(&str, &str, &[u8]); 12] = [
     ("app.css", "text/css; charset=utf-8", include_bytes!("../../assets/app.css")),
     ("app.js", "text/javascript; charset=utf-8", include_bytes!("../../assets/app.js")),
     ("board.css", "text/css; charset=utf-8", include_bytes!("../../assets/board.css")),

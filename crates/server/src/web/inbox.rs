@@ -2,19 +2,20 @@
 
 use askama::Template;
 use tamma_core::format::{format_duration, format_usd, pluralize};
-use tamma_core::ids::{ProjectId, TaskId};
+use tamma_core::ids::{Name, ProjectId, TaskId};
 use tamma_core::level::RiskLevel;
 use tamma_core::merge_queue::QueueAddress;
 use tamma_core::task_loop::{AlertSeverity, AnswerKind};
 use uuid::Uuid;
 
+use super::html::SafeHtml;
 use super::layout::{DisplayTime, Layout};
 use super::permissions::{PagePermissions, WaitingOn};
 use super::session::Session;
 use super::task::TaskData;
 use super::task::actions::{ActionForm, ActionInput, ActionScope};
 use super::task::question::{AnswerSection, QuestionView};
-use super::{PageError, PageResult, WebState, labels, render};
+use super::{PageError, PageResult, WebState, labels, markdown, render};
 use crate::app::{App, Error, PageRequest};
 use crate::clock;
 use crate::dto;
@@ -95,7 +96,7 @@ struct InboxItem {
     risk: Option<RiskLevel>,
     cost: String,
     plan: Option<String>,
-    agent_question: Option<String>,
+    agent_question: Option<SafeHtml>,
     quick_approval: Option<QuickApproval>,
     /// Identifies the question, so that live updates leave a form alone while it is filled in.
     question_key: String,
@@ -114,7 +115,7 @@ struct DecisionHere {
 struct PlanPeek {
     version: u32,
     summary: String,
-    approach: Vec<String>,
+    approach: SafeHtml,
     files: Vec<String>,
 }
 
@@ -128,14 +129,14 @@ impl DecisionHere {
     /// Loads the forms that the viewer can use; `None` without any.
     async fn load(
         app: &App,
+        layout: &Layout,
         permissions: &mut PagePermissions,
-        id: TaskId,
-        is_quick: bool,
+        (id, is_quick): (TaskId, bool),
     ) -> Result<Option<Self>, Error> {
         let data = TaskData::load(app, id).await?;
-        let QuestionView::Full(question) = QuestionView::load(&data, "", permissions).await else {
-            return Ok(None);
-        };
+        let person: Option<Name> = layout.person.parse().ok();
+        let question = QuestionView::load(&data, "", permissions, person.as_ref()).await;
+        let QuestionView::Full(question) = question else { return Ok(None) };
         let AnswerSection::Forms(forms) = question.answers else { return Ok(None) };
         // The quick approval has its own button.
         let forms = forms.into_iter().filter(|form| !(is_quick && form.action == "approve"));
@@ -168,7 +169,7 @@ impl PlanPeek {
         Ok(Self {
             version: plan.version,
             summary: content.map(|it| it.summary.clone()).unwrap_or_default(),
-            approach: content.map(|it| labels::paragraphs(&it.approach)).unwrap_or_default(),
+            approach: content.map(|it| markdown::to_html(&it.approach)).unwrap_or_default(),
             files: content
                 .map(|it| it.file_changes.iter().map(|file| file.path.clone()).collect())
                 .unwrap_or_default(),
@@ -240,10 +241,10 @@ impl InboxList {
                     let project = project_name(app, card.project).await?;
                     let mut item = inbox_item(&detail, project);
                     if items.len() < MAX_DECIDED_HERE {
-                        let (id, is_quick) = (TaskId(card.id), item.quick_approval.is_some());
+                        let about = (TaskId(card.id), item.quick_approval.is_some());
                         // A task that cannot be read in full has a link only.
                         item.decision =
-                            Box::pin(DecisionHere::load(app, permissions, id, is_quick))
+                            Box::pin(DecisionHere::load(app, layout, permissions, about))
                                 .await
                                 .ok()
                                 .flatten();
@@ -290,9 +291,9 @@ impl InboxItemFragment {
             return Ok(None);
         }
         let mut item = inbox_item(detail, project_name(app, detail.card.project).await?);
-        let (id, is_quick) = (TaskId(detail.card.id), item.quick_approval.is_some());
+        let about = (TaskId(detail.card.id), item.quick_approval.is_some());
         item.decision =
-            Box::pin(DecisionHere::load(app, permissions, id, is_quick)).await.ok().flatten();
+            Box::pin(DecisionHere::load(app, layout, permissions, about)).await.ok().flatten();
         Ok(Some(Self { layout: layout.clone(), item }))
     }
 }
@@ -346,7 +347,7 @@ fn story_item(view: &dto::PipelineView) -> InboxItem {
         risk: None,
         cost: report.total_usd.map_or_else(String::new, format_usd),
         plan: Some(format!("{} · {} pipeline", view.feature_dir, view.pipeline)),
-        agent_question: report.reason.clone().filter(|_| view.over),
+        agent_question: report.reason.as_deref().filter(|_| view.over).map(markdown::to_html),
         quick_approval: None,
         question_key: view.updated_at.timestamp_micros().to_string(),
         decision: None,
@@ -382,7 +383,7 @@ fn queue_item(view: &dto::MergeQueueView, project: String) -> InboxItem {
         risk: None,
         cost: String::new(),
         plan: None,
-        agent_question: view.question.clone(),
+        agent_question: view.question.as_deref().map(markdown::to_html),
         quick_approval: None,
         question_key: view.updated_at.timestamp_micros().to_string(),
         decision: None,
@@ -423,7 +424,9 @@ fn inbox_item(detail: &dto::TaskDetail, project: String) -> InboxItem {
         risk: card.risk,
         cost: card.spend.to_string(),
         plan: detail.plan.as_ref().map(plan_summary),
-        agent_question: question.and_then(|question| question.agent_question.clone()),
+        agent_question: question
+            .and_then(|question| question.agent_question.as_deref())
+            .map(markdown::to_html),
         quick_approval: quick_approval(detail),
         question_key: question_key(detail),
         decision: None,
