@@ -55,7 +55,7 @@ pub(super) fn run(arguments: &Args) -> Result<ExitCode> {
                 "" => {}
                 "exit" | "quit" => return Ok(ExitCode::SUCCESS),
                 line => match talk.send(line).await {
-                    // A refusal ends the request, and not the conversation. On a terminal, nothing does.
+                    // A refusal ends the request, and not the conversation. On a terminal, no error does.
                     Err(error)
                         if !talk.json && (is_refusal(&error) || std::io::stdin().is_terminal()) =>
                     {
