@@ -25,8 +25,6 @@ KIT = re.compile(r"    ([a-z0-9_]+)$")
 ROW = re.compile(r"\| ([A-Z]\d+\.\d+) \| (.+) \| (.+) \|")
 PROOF = re.compile(r"`([a-z]+(?:::[a-z0-9_]+)+)`")
 EXPERIMENT = re.compile(r"`just lab ([a-z-]+)`")
-# Issues whose rows may stay open.
-LATER = {"19"}
 
 
 def tests(root=ROOT):
@@ -75,11 +73,10 @@ def kind(proof):
 
 def count_line(text):
     kinds = [kind(proof) for _, _, _, proof in rows(text)]
-    later = sum(it in LATER for it in kinds)
     opened = sum(it not in ("proved", "deviation") for it in kinds)
     return (
         f"{len(kinds)} requirements: {kinds.count('proved')} proved, "
-        f"{kinds.count('deviation')} deliberate deviations, {opened} open ({later} of them for issue 19)."
+        f"{kinds.count('deviation')} deliberate deviations, {opened} open."
     )
 
 

@@ -112,14 +112,20 @@ impl Operation {
     }
 }
 
-/// Returns the cases of each story: one fault at every operation.
+/// Returns the cases of each story: one fault at every operation. A story whose worker is killed has a
+/// fault at every second one, and there is another one for the rest, because a job that five workers
+/// did not survive is left to a person.
 pub(crate) fn every_story(with_queue: bool) -> Vec<Vec<FaultCase>> {
     let mut stories = Vec::new();
     for strike in Strike::iter() {
+        let parts = if strike == Strike::KillWorker { 2 } else { 1 };
         for side in Side::iter() {
-            let operations = Operation::of_story(with_queue).into_iter();
-            stories
-                .push(operations.map(|operation| FaultCase { operation, side, strike }).collect());
+            for part in 0..parts {
+                let operations = Operation::of_story(with_queue).into_iter();
+                let own = operations.skip(part).step_by(parts);
+                let cases = own.map(|operation| FaultCase { operation, side, strike });
+                stories.push(cases.collect());
+            }
         }
     }
     stories
