@@ -121,7 +121,7 @@ lab experiment *args: (build if experiment =~ optimised { "measure" } else { "de
 # pages for `--write`.
 [private]
 lab-tools call:
-    @{{ if call !~ '^forge( |$)' { "true" } else if call =~ '--quick' { "true" } else if call =~ '--write' { "TAMMA_TOOLS=forge-pages bash .ci/tools" } else { "TAMMA_TOOLS=forge bash .ci/tools" } }}
+    @{{ if call =~ '^forge( |$)' { if call =~ '--quick' { "true" } else if call =~ '--write' { "TAMMA_TOOLS=forge-pages bash .ci/tools" } else { "TAMMA_TOOLS=forge bash .ci/tools" } } else { "true" } }}
 
 # Run every experiment in full and print a table of results (takes hours).
 [group("deep")]

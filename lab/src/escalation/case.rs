@@ -128,6 +128,7 @@ impl EscalationCase {
         }
     }
 
+    /// Returns the script of the agent or its model.
     pub(crate) fn script_cases(self) -> Vec<ScriptedCase> {
         let case = |when: &str, acts: Vec<ScriptedAction>| ScriptedCase::new(when, acts);
         let view = json!({

@@ -48,8 +48,8 @@ impl EscalationRunner {
     pub(crate) async fn run(&self, number: u32, case: EscalationCase) -> Result<CaseOutcome> {
         let repository = Repository::new()?;
         repository.write("gate.sh", GATE)?;
-        // Dropping the model stops it.
         let script = self.cluster.folder().join(format!("{case}.json"));
+        // Dropping the model stops it.
         let (config, model) = self.agent.configure(&script, case.script_cases()).await?;
         let budget = format!("budget: {{ task_usd: {} }}\n", case.budget());
         let configuration = config.gates(case.gates()).more(&budget).more(PRICES).to_string();

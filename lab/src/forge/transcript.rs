@@ -171,9 +171,10 @@ impl StoryTranscript<'_> {
         text.push_str("\n## Conversation\n");
         for SaidText { by, kind, text: words, .. } in said {
             write!(text, "\n{by}, {kind}")?;
-            match words.as_str() {
-                "" => text.push_str(".\n"),
-                words => write!(text, ":\n\n{}", fenced(words))?,
+            if words.is_empty() {
+                text.push_str(".\n");
+            } else {
+                write!(text, ":\n\n{}", fenced(&words))?;
             }
         }
         Ok(())
