@@ -117,10 +117,11 @@ demo what="tour" *args:
 lab experiment *args: (build if experiment =~ optimised { "measure" } else { "dev" }) (lab-tools experiment + " " + args)
     @"$(just target)/{{ if experiment =~ optimised { "measure" } else { "debug" } }}/lab" {{ experiment }} {{ args }}
 
-# Build the tools that only one experiment needs: Gitea and its runner for `lab forge` in full.
+# Build the tools that only one experiment needs: Gitea and its runner for `lab forge` in full, and its
+# pages for `--write`.
 [private]
 lab-tools call:
-    @{{ if call =~ '^forge( |$)' { if call =~ '--quick' { "true" } else { "TAMMA_TOOLS=forge bash .ci/tools" } } else { "true" } }}
+    @{{ if call =~ '^forge( |$)' { if call =~ '--quick' { "true" } else if call =~ '--write' { "TAMMA_TOOLS=forge-pages bash .ci/tools" } else { "TAMMA_TOOLS=forge bash .ci/tools" } } else { "true" } }}
 
 # Run every experiment in full and print a table of results (takes hours).
 [group("deep")]

@@ -14,16 +14,17 @@ use anyhow::{Context as _, Result, bail};
 use strum::IntoEnumIterator as _;
 
 use self::case::EscalationCase;
-use self::runner::{AgentSetup, EscalationRunner};
+use self::runner::EscalationRunner;
+use crate::support::agent_setup::AgentSetup;
+use crate::support::programs;
 use crate::support::verdict::Verdict;
-use crate::support::{programs, tools};
 
 /// Cases of a quick run, which uses an agent without a model.
 const QUICK: [EscalationCase; 2] = [EscalationCase::Stuck, EscalationCase::Security];
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Agent: claude-code, codex, or scripted (without a model)
+    /// Agent: a built-in one, or scripted (without a model)
     #[arg(long, default_value = "claude-code")]
     agent: String,
     /// Run only this case: `always_new`, stuck, security or budget
@@ -39,7 +40,8 @@ pub(crate) async fn run(arguments: &Args, quick: bool) -> Result<Verdict> {
     if cases.is_empty() {
         bail!("no case matches the options: use always_new, stuck, security or budget");
     }
-    let agent = agent(arguments, quick).await?;
+    let agent = if quick { "scripted" } else { arguments.agent.as_str() };
+    let agent = AgentSetup::install(agent).await?;
     // Not in /tmp, because each sandbox has its own.
     let folder = programs::folder()?.join(format!("escalation-{}", std::process::id()));
     std::fs::create_dir_all(&folder)?;
@@ -70,19 +72,4 @@ pub(crate) async fn run(arguments: &Args, quick: bool) -> Result<Verdict> {
         writeln!(std::io::stderr(), "{}", logs())?;
     }
     Ok(Verdict::new(passed, format!("{predicted} of {} as core predicts", cases.len())))
-}
-
-/// Returns the selected agent, installed.
-async fn agent(arguments: &Args, quick: bool) -> Result<AgentSetup> {
-    let key = match arguments.agent.as_str() {
-        _ if quick => return Ok(AgentSetup::Scripted),
-        "scripted" => return Ok(AgentSetup::Scripted),
-        "claude-code" => "ANTHROPIC_API_KEY",
-        "codex" => "OPENAI_API_KEY",
-        other => bail!("unknown agent `{other}`; use claude-code, codex or scripted"),
-    };
-    let name = arguments.agent.clone();
-    let modules = tools::npm_install(&programs::input("agents").join(&name)).await?;
-    let programs = modules.join(".bin");
-    Ok(AgentSetup::Real { name, programs, key })
 }

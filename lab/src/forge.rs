@@ -4,9 +4,10 @@
 //! `contract` runs every operation of the client, twice, and its preconditions; `person` writes what it
 //! reads. `openapi` compares what was sent to the fake and what it responded with GitHub's description
 //! of its API, and sends GitHub's examples of webhooks through our receiver. `story` takes an issue
-//! through the whole product. `faults` kills processes and loses requests at operations that
-//! `operation` lists, in stories on a `site`, whose state `census` counts. `quota` counts calls. The
-//! quick slice needs neither Gitea nor GitHub's files; the result says what ran.
+//! through the whole product, with `screenshots` and a `transcript` for the documents. `faults` kills
+//! processes and loses requests at operations that `operation` lists, in stories on a `site`, whose state
+//! `census` counts. `quota` counts calls. The quick slice needs neither Gitea nor GitHub's files; the
+//! result says what ran.
 
 mod census;
 mod contract;
@@ -15,8 +16,10 @@ mod openapi;
 mod operation;
 mod person;
 mod quota;
+mod screenshots;
 mod site;
 mod story;
+mod transcript;
 
 use std::io::Write as _;
 
@@ -30,6 +33,7 @@ use tamma_testkit::repository::Repository;
 
 use self::contract::{Contract, ContractResult};
 use self::person::{ACCOUNT, Person};
+use crate::support::agent_setup::AgentSetup;
 use crate::support::verdict::Verdict;
 
 /// Repository of the contract on the fakes.
@@ -40,7 +44,17 @@ pub(crate) struct Args {
     /// Run only one part: `contract`, `story`, `faults` or `quota`
     #[arg(long, value_name = "PART")]
     only: Option<ForgePart>,
+    /// Agent of the story: a built-in one, or `scripted` (default: `claude-code` if it can be installed,
+    /// and `scripted` with `--quick`)
+    #[arg(long, value_name = "NAME")]
+    agent: Option<String>,
+    /// Write the transcript and the screenshots of the story to `docs`
+    #[arg(long)]
+    write: bool,
 }
+
+/// Agent of the story in full.
+const STORY_AGENT: &str = "claude-code";
 
 /// Part of the experiment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, strum::EnumString)]
@@ -71,6 +85,10 @@ pub(crate) async fn run(arguments: &Args, quick: bool) -> Result<Verdict> {
         quick || gitea_folder().is_some(),
         "Gitea is not built; run `{BUILD_COMMAND}`, or use `--quick`"
     );
+    ensure!(
+        with_story || (arguments.agent.is_none() && !arguments.write),
+        "`--agent` and `--write` are about the story, which does not run"
+    );
     let mut result = ForgeResult { passed: true, ..ForgeResult::default() };
     if is_part(ForgePart::Contract) {
         Box::pin(github_contract(&mut result)).await?;
@@ -80,7 +98,8 @@ pub(crate) async fn run(arguments: &Args, quick: bool) -> Result<Verdict> {
         }
     }
     if with_story {
-        let played = Box::pin(story::run()).await?;
+        let agent = story_agent(arguments.agent.as_deref(), quick).await?;
+        let played = Box::pin(story::run(&agent, arguments.write)).await?;
         result.passed &= played.passed;
         result.figures.push(played.figures);
     }
@@ -103,6 +122,21 @@ pub(crate) async fn run(arguments: &Args, quick: bool) -> Result<Verdict> {
     let figures = format!("{cases} cases, {doubled} doubled, {lost} lost");
     result.figures.insert(0, figures);
     Ok(Verdict::new(result.passed && doubled == 0 && lost == 0, result.figures.join(", ")))
+}
+
+/// Returns the agent of the story. A full run uses a real one if it can be installed.
+async fn story_agent(wanted: Option<&str>, quick: bool) -> Result<AgentSetup> {
+    match wanted {
+        Some(name) => AgentSetup::install(name).await,
+        None if quick => Ok(AgentSetup::Scripted),
+        None => match AgentSetup::install(STORY_AGENT).await {
+            Ok(agent) => Ok(agent),
+            Err(error) => {
+                writeln!(std::io::stdout(), "{STORY_AGENT} is not installed: {error:#}")?;
+                Ok(AgentSetup::Scripted)
+            }
+        },
+    }
 }
 
 /// Checks the contract on the fake GitHub, and the fake with GitHub's files.

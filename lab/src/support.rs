@@ -1,5 +1,6 @@
 //! Code that experiments share: scripts, tools, programs and figures, and components that are killed.
 
+pub(crate) mod agent_setup;
 pub(crate) mod bench;
 pub(crate) mod components;
 pub(crate) mod database_hold;

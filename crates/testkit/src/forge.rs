@@ -33,6 +33,9 @@ const EXAMPLES_VERSION: &str = "7.6.1";
 /// Command that builds Gitea and its runner.
 pub const BUILD_COMMAND: &str = "TAMMA_TOOLS=forge bash .ci/tools";
 
+/// Command that builds the style sheets and scripts of Gitea's pages, for screenshots.
+pub const PAGES_COMMAND: &str = "TAMMA_TOOLS=forge-pages bash .ci/tools";
+
 /// Returns the folder of the tools that `.ci/tools` installs.
 fn tools() -> PathBuf {
     let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).or_else(|| {
@@ -46,6 +49,11 @@ fn tools() -> PathBuf {
 pub fn gitea_folder() -> Option<PathBuf> {
     let folder = tools().join(format!("gitea-{GITEA_VERSION}"));
     folder.join("gitea").is_file().then_some(folder)
+}
+
+/// Returns `true` if the pages of Gitea have their style sheets and scripts. Its API does not need them.
+pub fn has_gitea_pages() -> bool {
+    gitea_folder().is_some_and(|it| it.join("public/assets/.vite/manifest.json").is_file())
 }
 
 /// Returns the program of Gitea's runner, if it was built.

@@ -21,8 +21,8 @@ use tamma_testkit::wait::wait_until;
 
 use super::contract::{done, run_command, tool};
 use super::fixture::Candidate;
-use crate::support::programs;
 use crate::support::scripts::plan_arguments;
+use crate::support::{agent_setup, programs};
 
 /// Name of the measurement, for `--scenario`.
 pub(crate) const NAME: &str = "tokens of a task with one repair";
@@ -189,12 +189,7 @@ async fn run_task(cluster: &Cluster, candidate: &Candidate, model: &ScriptedMode
     repository.write("guide.md", &guide())?;
     // The gate passes on the base commit; failures there would not count.
     let gate = "  greets: { command: 'test ! -e greeting.txt || grep -q right greeting.txt', kind: tests }\n";
-    let models = match candidate.name.as_str() {
-        "claude-code" => ["haiku", "sonnet", "opus"],
-        // Newer models get other tools, which the scripted model supports less well.
-        "codex" => ["gpt-5.5"; 3],
-        _ => ["default"; 3],
-    };
+    let models = agent_setup::models(&candidate.name);
     let config = ProjectConfig::upstream(&candidate.name, &model.url(), models).gates(gate);
     repository.write("tamma.yaml", &config.to_string())?;
     repository.commit("gates")?;

@@ -6,7 +6,7 @@ use tamma_core::plan::FileAction;
 use tamma_core::rules::HaltCondition;
 use tamma_core::task_loop::State;
 use tamma_core::tier::Tier;
-use tamma_testkit::{agent, model};
+use tamma_testkit::agent;
 
 use crate::support::scripts::{self, ScriptedAction, ScriptedCase};
 
@@ -128,7 +128,8 @@ impl EscalationCase {
         }
     }
 
-    fn script_cases(self) -> Vec<ScriptedCase> {
+    /// Returns the script of the agent or its model.
+    pub(crate) fn script_cases(self) -> Vec<ScriptedCase> {
         let case = |when: &str, acts: Vec<ScriptedAction>| ScriptedCase::new(when, acts);
         let view = json!({
             "root_cause": "The file has the wrong content.",
@@ -175,16 +176,6 @@ impl EscalationCase {
             }
         }
         script_cases
-    }
-
-    /// Returns the script of a model.
-    pub(crate) fn model(self) -> model::Script {
-        scripts::model_script(self.script_cases())
-    }
-
-    /// Returns the script of an agent without a model.
-    pub(crate) fn agent(self) -> agent::Script {
-        scripts::agent_script(self.script_cases())
     }
 }
 

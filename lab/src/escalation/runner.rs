@@ -1,7 +1,7 @@
 //! Runs the cases on one cluster, each with its own repository.
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
@@ -10,22 +10,14 @@ use tamma_core::ids::TaskId;
 use tamma_core::task_loop::{State, TaskLoop};
 use tamma_testkit::Cluster;
 use tamma_testkit::model::ScriptedModel;
-use tamma_testkit::project::ProjectConfig;
 use tamma_testkit::repository::Repository;
 
 use super::case::{EscalationCase, GATE};
+use crate::support::agent_setup::AgentSetup;
+use crate::support::scripts::PRICES;
 
 /// Time limit of a case.
 const TIMEOUT: Duration = Duration::from_mins(15);
-
-/// Agent of the experiment.
-#[derive(Debug, Clone)]
-pub(crate) enum AgentSetup {
-    /// Real agent with a scripted model.
-    Real { name: String, programs: PathBuf, key: &'static str },
-    /// Scripted agent without a model.
-    Scripted,
-}
 
 /// Runs cases on one cluster.
 pub(crate) struct EscalationRunner {
@@ -47,14 +39,8 @@ pub(crate) struct CaseOutcome {
 impl EscalationRunner {
     /// Starts the cluster with one worker, and logs in `folder`.
     pub(crate) async fn start(folder: &Path, agent: AgentSetup) -> Result<Self> {
-        let mut cluster = Cluster::builder().folder(folder).private_servers().server().workers(1);
-        if let AgentSetup::Real { programs, key, .. } = &agent {
-            let path = std::env::var("PATH").unwrap_or_default();
-            cluster = cluster
-                .worker_env("PATH", format!("{}:{path}", programs.display()))
-                .worker_env(key, "a-key-that-only-the-gateway-knows");
-        }
-        let cluster = cluster.start().await?;
+        let cluster = Cluster::builder().folder(folder).private_servers().server().workers(1);
+        let cluster = agent.add_to(cluster).start().await?;
         Ok(Self { cluster, agent })
     }
 
@@ -62,8 +48,9 @@ impl EscalationRunner {
     pub(crate) async fn run(&self, number: u32, case: EscalationCase) -> Result<CaseOutcome> {
         let repository = Repository::new()?;
         repository.write("gate.sh", GATE)?;
+        let script = self.cluster.folder().join(format!("{case}.json"));
         // Dropping the model stops it.
-        let (config, model) = self.agent(case).await?;
+        let (config, model) = self.agent.configure(&script, case.script_cases()).await?;
         let budget = format!("budget: {{ task_usd: {} }}\n", case.budget());
         let configuration = config.gates(case.gates()).more(&budget).more(PRICES).to_string();
         repository.write("tamma.yaml", &configuration)?;
@@ -78,23 +65,6 @@ impl EscalationRunner {
         let requests = model.iter().flat_map(ScriptedModel::requests);
         let models = requests.filter_map(|request| request.model).collect();
         Ok(CaseOutcome { task, task_loop, history, pushed, models })
-    }
-
-    /// Returns the configuration of the agent, and the model of a real agent.
-    async fn agent(&self, case: EscalationCase) -> Result<(ProjectConfig, Option<ScriptedModel>)> {
-        match &self.agent {
-            AgentSetup::Real { name, .. } => {
-                let model = ScriptedModel::start(case.model()).await?;
-                let models =
-                    if name == CLAUDE { ["haiku", "sonnet", "opus"] } else { ["default"; 3] };
-                Ok((ProjectConfig::upstream(name, &model.url(), models), Some(model)))
-            }
-            AgentSetup::Scripted => {
-                let script = self.cluster.folder().join(format!("{case}.json"));
-                case.agent().write(&script)?;
-                Ok((ProjectConfig::scripted(&script)?, None))
-            }
-        }
     }
 
     /// Waits until a task is closed, or needs a decision and its work is saved.
@@ -122,13 +92,3 @@ impl EscalationRunner {
         Ok(task_loop)
     }
 }
-
-/// Agent with the models haiku, sonnet and opus, one per tier.
-const CLAUDE: &str = "claude-code";
-
-/// Invented prices of the requested models.
-const PRICES: &str = "prices:\n  \
-    claude-haiku-5-5: { input: 3.0, cached: 0.3, output: 15.0 }\n  \
-    claude-sonnet-5-5: { input: 6.0, cached: 0.6, output: 30.0 }\n  \
-    claude-opus-5-5: { input: 12.0, cached: 1.2, output: 60.0 }\n  \
-    gpt-5.5: { input: 3.0, cached: 0.3, output: 15.0 }\n";

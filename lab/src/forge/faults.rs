@@ -24,9 +24,10 @@ use tokio::process::Command;
 use super::census::{Census, FaultFindings};
 use super::operation::{FaultCase, Strike, every_story, quick_story};
 use super::site::{FORGE, SECRET, Site, SiteRepository};
-use super::story::script;
+use super::story::script_cases;
 use crate::support::components::{Components, Victim, output_text};
 use crate::support::programs;
+use crate::support::scripts::agent_script;
 
 /// Time limit from one event of a story to the next. An effect whose worker died waits for its retry.
 const STEP: Duration = Duration::from_mins(5);
@@ -141,7 +142,7 @@ impl FaultRunner {
     /// have their own data folders here.
     pub(crate) async fn start(folder: &Path, site: Site) -> Result<Self> {
         let components = Components::start(folder, |worker| worker).await?;
-        script().write(&folder.join("script.json"))?;
+        agent_script(script_cases()).write(&folder.join("script.json"))?;
         let token = folder.join("token");
         std::fs::write(&token, site.token())?;
         for data in ["serve", "work"] {

@@ -17,7 +17,7 @@ use tamma_testkit::project::ProjectConfig;
 use tamma_testkit::repository::Repository;
 
 use super::cases::{FILES, LessonCase};
-use crate::support::scripts::{self, CLAUDE_PRICES};
+use crate::support::scripts::{self, PRICES};
 
 /// Time limit of a task.
 const TIMEOUT: Duration = Duration::from_mins(10);
@@ -201,8 +201,7 @@ async fn configuration(
         LoopAgent::Real => {
             let model = ScriptedModel::start(scripts::model_script(case.script_cases())).await?;
             let models = ["haiku", "sonnet", "opus"];
-            let config =
-                ProjectConfig::upstream("claude-code", &model.url(), models).more(CLAUDE_PRICES);
+            let config = ProjectConfig::upstream("claude-code", &model.url(), models).more(PRICES);
             (config, Some(model))
         }
         LoopAgent::Scripted => {

@@ -15,7 +15,7 @@ use super::client::StoryClient;
 use super::project::{FEATURE, prompt_line};
 use super::stories::check_whole;
 use super::story_files;
-use crate::support::scripts::{self, CLAUDE_PRICES, ScriptedAction, ScriptedCase};
+use crate::support::scripts::{self, PRICES, ScriptedAction, ScriptedCase};
 use crate::support::{programs, tools};
 
 /// Story of the real agent.
@@ -46,7 +46,7 @@ pub(crate) async fn run(cluster: &Cluster, number: u32) -> Result<String> {
     // Dropping the model stops it.
     let model = ScriptedModel::start(scripts::model_script(cases())).await?;
     let models = ["haiku", "sonnet", "opus"];
-    let config = ProjectConfig::upstream("claude-code", &model.url(), models).more(CLAUDE_PRICES);
+    let config = ProjectConfig::upstream("claude-code", &model.url(), models).more(PRICES);
     repository.write("tamma.yaml", &config.to_string())?;
     repository.commit("configuration")?;
     cluster.register_project(number, PROJECT, &repository).await?;

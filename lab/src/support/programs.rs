@@ -1,4 +1,4 @@
-//! Folders of the build, and inputs of the lab.
+//! Folders of the build and of the documents, and inputs of the lab.
 
 use std::path::{Path, PathBuf};
 
@@ -18,4 +18,9 @@ pub(crate) fn target() -> Result<PathBuf> {
 /// Returns a file or folder of `lab/inputs`.
 pub(crate) fn input(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("inputs").join(name)
+}
+
+/// Returns the folder of the documents, in which options such as `--write` write.
+pub(crate) fn documents() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs")
 }

@@ -6,11 +6,12 @@ use tamma_testkit::agent::VALIDATOR;
 use tamma_testkit::sample::sample_change;
 use tamma_testkit::{agent, model};
 
-/// Invented prices of Claude Code's models, as a section of the configuration.
-pub(crate) const CLAUDE_PRICES: &str = "prices:\n  \
+/// Invented prices of the models of Claude Code and Codex, as a section of the configuration.
+pub(crate) const PRICES: &str = "prices:\n  \
     claude-haiku-5-5: { input: 3.0, cached: 0.3, output: 15.0 }\n  \
     claude-sonnet-5-5: { input: 6.0, cached: 0.6, output: 30.0 }\n  \
-    claude-opus-5-5: { input: 12.0, cached: 1.2, output: 60.0 }\n";
+    claude-opus-5-5: { input: 12.0, cached: 1.2, output: 60.0 }\n  \
+    gpt-5.5: { input: 3.0, cached: 0.3, output: 15.0 }\n";
 
 /// Reaction to a prompt that contains a text. The first matching case is used.
 #[derive(Debug, Clone)]

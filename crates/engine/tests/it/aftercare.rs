@@ -16,7 +16,7 @@ struct MirroredRepository {
 }
 
 fn numbered(lines: &[&str]) -> String {
-    lines.iter().map(|line| format!("{line}\n")).collect()
+    format!("{}\n", lines.join("\n"))
 }
 
 impl MirroredRepository {

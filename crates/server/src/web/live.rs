@@ -211,7 +211,7 @@ pub(super) async fn task_stream(
                 {
                     return None;
                 }
-                match viewer.render_changes(&mut position).await {
+                match Box::pin(viewer.render_changes(&mut position)).await {
                     // More changes may remain than fit in one event.
                     Ok(Some(event)) => return Some((Ok(event), (position, watcher, lines, true))),
                     Ok(None) => {}

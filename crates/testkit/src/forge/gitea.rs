@@ -92,6 +92,11 @@ impl GiteaServer {
         BOT
     }
 
+    /// Returns the password of every account, to sign in on its pages.
+    pub fn password(&self) -> &'static str {
+        PASSWORD
+    }
+
     /// Creates the account of a person and returns a token of theirs.
     pub fn add_person(&self, name: &str) -> Result<String> {
         self.create_user(name, false)?;

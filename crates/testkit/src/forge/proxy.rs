@@ -324,13 +324,14 @@ async fn receive_webhook(shared: &ProxyState, webhook: Webhook) {
             WebhookFault::None => vec![webhook],
             WebhookFault::Lose => Vec::new(),
             WebhookFault::Double => vec![webhook.clone(), webhook],
-            WebhookFault::Reorder => match webhooks.kept.pop_front() {
-                Some(older) => vec![webhook, older],
-                None => {
+            WebhookFault::Reorder => {
+                if let Some(older) = webhooks.kept.pop_front() {
+                    vec![webhook, older]
+                } else {
                     webhooks.kept.push_back(webhook);
                     Vec::new()
                 }
-            },
+            }
             WebhookFault::Delay => {
                 webhooks.kept.push_back(webhook);
                 Vec::new()
