@@ -30,12 +30,12 @@ use crate::issue_progress::IssueProgress;
 
 /// Time between two rounds without a hint. Quiet pull requests are read in every second one, so each
 /// change is noticed within 30 s.
-const TICK: Duration = Duration::from_secs(14);
+const TICK: Duration = Duration::from_secs(12);
 
 /// Age of the last observation from which a pull request is read again, with some slack for the time
 /// that a round takes.
-const ACTIVE_AGE: TimeDelta = TimeDelta::seconds(10);
-const QUIET_AGE: TimeDelta = TimeDelta::seconds(22);
+const ACTIVE_AGE: TimeDelta = TimeDelta::seconds(8);
+const QUIET_AGE: TimeDelta = TimeDelta::seconds(18);
 
 /// Time without a change after which a pull request is quiet.
 const QUIET_AFTER: TimeDelta = TimeDelta::minutes(10);

@@ -246,16 +246,37 @@ impl FaultRunner {
     async fn play_events(&mut self, plan: &StoryPlan, story: &mut FaultStory) -> Result<()> {
         loop {
             match self.next_event(story).await? {
-                StoryEvent::Completed => return Ok(()),
-                StoryEvent::Stuck(state) => anyhow::bail!("the task is in {state}"),
-                StoryEvent::Held(pattern) => {
-                    let (kind, path) = (self.site.kind(), &story.repository.path);
-                    let is_held = |it: &&FaultCase| it.operation.pattern(kind, path) == pattern;
-                    let case = plan.cases.iter().find(is_held).context("an unknown hold")?;
-                    self.strike(*case).await.with_context(|| format!("at {case}"))?;
+                StoryEvent::Completed => {
+                    let Some(pattern) = self.last_hold().await else { return Ok(()) };
+                    self.strike_held(plan, story, &pattern).await?;
                 }
+                StoryEvent::Stuck(state) => anyhow::bail!("the task is in {state}"),
+                StoryEvent::Held(pattern) => self.strike_held(plan, story, &pattern).await?,
             }
         }
+    }
+
+    /// Returns a request that is held after the task is completed: the last comment may still follow.
+    async fn last_hold(&self) -> Option<RequestPattern> {
+        let proxy = &self.site.proxy;
+        let found = wait_until("the last operations", SETTLED, async || {
+            let held = proxy.held();
+            Ok((held.is_some() || !proxy.has_faults()).then_some(held))
+        })
+        .await;
+        found.ok().flatten()
+    }
+
+    async fn strike_held(
+        &mut self,
+        plan: &StoryPlan,
+        story: &FaultStory,
+        pattern: &RequestPattern,
+    ) -> Result<()> {
+        let (kind, path) = (self.site.kind(), &story.repository.path);
+        let is_held = |it: &&FaultCase| it.operation.pattern(kind, path) == *pattern;
+        let case = plan.cases.iter().find(is_held).context("an unknown hold")?;
+        self.strike(*case).await.with_context(|| format!("at {case}"))
     }
 
     /// Kills a process at a held request, starts it again, and ends the hold.

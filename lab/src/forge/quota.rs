@@ -2,7 +2,7 @@
 //!
 //! The pull requests have no workflows, because the poller is measured. They were opened an hour ago, and
 //! some change meanwhile, so most are quiet, as in a real installation. Without a task, a changed one
-//! stays quiet, too: each 50 changed ones of the last 10 min would cost one more call per 28 s.
+//! stays quiet, too: each 50 changed ones of the last 10 min would cost one more call per 24 s.
 
 use std::time::Duration;
 

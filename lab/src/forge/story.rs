@@ -37,7 +37,7 @@ use crate::support::programs;
 use crate::support::scripts::{PRICES, ScriptedAction, ScriptedCase, plan_arguments};
 use crate::support::verdict::Verdict;
 
-/// Time limit of a step. The poller looks every 14 s, and a failed check runs twice before it counts.
+/// Time limit of a step. The poller looks every 12 s, and a failed check runs twice before it counts.
 const STEP: Duration = Duration::from_mins(4);
 
 /// Name of the forge.

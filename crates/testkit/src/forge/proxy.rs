@@ -160,6 +160,11 @@ impl ForgeProxy {
         left.into_iter().map(|(pattern, _)| pattern).collect()
     }
 
+    /// Returns `true` if faults are left that did not happen.
+    pub fn has_faults(&self) -> bool {
+        !lock(&self.shared.faults).is_empty()
+    }
+
     /// Returns the pattern of the request that is held.
     pub fn held(&self) -> Option<RequestPattern> {
         lock(&self.shared.held).as_ref().map(|it| it.pattern.clone())
