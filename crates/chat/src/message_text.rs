@@ -158,12 +158,12 @@ impl<'a> MessageText<'a> {
                 quotes.push(quote);
                 let (lead, tail) = quote_margins(inside);
                 let range = range.start + lead..range.end - tail;
-                match quoted_task(quote, tasks).and_then(|task| task_mark(task, range.len())) {
-                    Some(mark) => replace(&mut masked, range, &mark),
-                    None => {
-                        quoted = quoted.or(Some(quote));
-                        mask(&mut masked, range);
-                    }
+                let mark = quoted_task(quote, tasks).and_then(|task| task_mark(task, range.len()));
+                if let Some(mark) = mark {
+                    replace(&mut masked, range, &mark);
+                } else {
+                    quoted = quoted.or(Some(quote));
+                    mask(&mut masked, range);
                 }
             }
         }

@@ -79,7 +79,7 @@ pub(crate) fn answer_command(answer: AnswerKind) -> &'static str {
 /// Inserts the ID of a task into a command of [`answer_command`].
 pub(crate) fn with_task(command: &str, id: &str) -> String {
     match command.split_once(' ') {
-        Some((first, answer)) if first == "answer" => format!("answer {id} {answer}"),
+        Some(("answer", answer)) => format!("answer {id} {answer}"),
         _ => format!("{command} {id}"),
     }
 }
