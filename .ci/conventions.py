@@ -11,6 +11,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import tomllib
 
 import requirements
 import security
@@ -279,6 +280,20 @@ def check_documents(report):
                         report.add(place, f"names `tamma {command}`, which is no command")
 
 
+def check_packages(report):
+    """The wheel depends on exactly the versions whose hashes the other packages check."""
+    programs = tomllib.loads((ROOT / "packaging/programs.toml").read_text(encoding="utf-8"))
+    wheel = tomllib.loads((ROOT / "packaging/pyproject.toml").read_text(encoding="utf-8"))
+    both = [programs["postgresql"], programs["temporal"]]
+    expected = sorted(f"{it['package']}=={it['version']}" for it in both)
+    if sorted(wheel["project"]["dependencies"]) != expected:
+        report.add("packaging/pyproject.toml", f"dependencies differ from programs.toml: {', '.join(expected)}")
+    for target in programs["platforms"]:
+        for it in both:
+            if not re.fullmatch(r"[0-9a-f]{64}", it["sha256"].get(target, "")):
+                report.add("packaging/programs.toml", f"{it['package']} has no SHA-256 for {target}")
+
+
 def check_requirements(report):
     requirements.check(report.add)
 
@@ -291,7 +306,7 @@ def check():
     report = Report()
     for rule in (
         check_definitions, check_doc_openings, check_source, check_crates, check_words, check_documents,
-        check_requirements, check_security,
+        check_packages, check_requirements, check_security,
     ):
         rule(report)
     for problem in report.problems:

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Creates a small shop in a new folder: a repository with a check, and a scripted agent. `just demo web`,
-# `just lab alerts` and `just lab browser` use it to run Tamma without a model.
+# `just lab alerts`, `just lab browser` and `just lab top` use it to run Tamma without a model.
 #
 # usage: shop.sh <new folder> <program folder>
 set -euo pipefail

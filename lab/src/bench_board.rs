@@ -156,6 +156,7 @@ async fn serve(cluster: &Cluster) -> Result<RunningServer> {
         objects: tamma_store::ObjectStorage::new("/nowhere"),
         inspect_repository: None,
         read_remote_config: None,
+        read_commit_file: None,
         forges: "/nowhere".into(),
         public_url: None,
         terminal: None,

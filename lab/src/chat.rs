@@ -1,7 +1,8 @@
 //! Accuracy of the chat grammar on labelled messages, without a model.
 //!
 //! Prints the accuracy by part of the set, by intent and by difficulty, and the mistakes of the tuning
-//! part. `--held` also prints the mistakes of the other parts; do not tune on those.
+//! part. `--held` also prints the mistakes of the other parts; do not tune on those. The `blind` part is
+//! by an author who has not seen the grammar, and is counted on its own.
 #![expect(clippy::print_stdout, reason = "an experiment prints its figures")]
 
 #[expect(clippy::expect_used, reason = "shared with the tests of the chat")]
@@ -12,11 +13,11 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context as _, Result};
 
-use self::labelled::{Message, Reading, messages};
+use self::labelled::{Message, Reading, blind_messages, messages};
 use crate::support::verdict::Verdict;
 
 /// Parts of the set.
-const PARTS: [&str; 3] = ["tune", "held", "fresh"];
+const PARTS: [&str; 4] = ["tune", "held", "fresh", "blind"];
 
 /// Target share of right intents in the held part and in the whole set.
 const GOAL: f64 = 0.9;
@@ -28,12 +29,14 @@ pub(crate) struct Args {
     held: bool,
 }
 
-/// Number of messages: all, with the right intent, and completely right.
+/// Number of messages: all, with the right intent, completely right, and read as a change that they do
+/// not request.
 #[derive(Debug, Default, Clone, Copy)]
 struct GrammarScore {
     all: u32,
     intent: u32,
     complete: u32,
+    wrong_changes: u32,
 }
 
 impl GrammarScore {
@@ -41,6 +44,7 @@ impl GrammarScore {
         self.all += 1;
         self.intent += u32::from(reading.right);
         self.complete += u32::from(reading.whole);
+        self.wrong_changes += u32::from(reading.wrong_change);
     }
 
     fn share(part: u32, all: u32) -> f64 {
@@ -58,11 +62,13 @@ impl GrammarScore {
 
 pub(crate) fn run(arguments: &Args) -> Result<Verdict> {
     let mut parts = BTreeMap::<&str, GrammarScore>::new();
-    let mut intents = BTreeMap::<&str, [GrammarScore; 3]>::new();
+    let mut intents = BTreeMap::<&str, [GrammarScore; 4]>::new();
     let mut hard = BTreeMap::<String, GrammarScore>::new();
-    for message in messages() {
+    for message in messages().iter().chain(blind_messages()) {
         let reading = message.read();
-        for name in [&*message.split, "all"] {
+        // The blind messages are a measurement of their own.
+        let whole = (message.split != "blind").then_some("all");
+        for name in whole.into_iter().chain([&*message.split]) {
             parts.entry(name).or_default().add(&reading);
         }
         let part = PARTS.iter().position(|part| *part == message.split);
@@ -75,20 +81,25 @@ pub(crate) fn run(arguments: &Args) -> Result<Verdict> {
             print_mistake(message, &reading);
         }
     }
-    println!("\n{:<16} {:>5} {:>8} {:>8}", "part", "of", "intent", "complete");
+    println!(
+        "\n{:<16} {:>5} {:>8} {:>8} {:>14}",
+        "part", "of", "intent", "complete", "wrong changes"
+    );
     for (name, score) in &parts {
         println!(
-            "{name:<16} {:>5} {:>8.3} {:>8.3}",
+            "{name:<16} {:>5} {:>8.3} {:>8.3} {:>14}",
             score.all,
             score.intent_share(),
-            score.complete_share()
+            score.complete_share(),
+            score.wrong_changes
         );
     }
-    println!("\n{:<16} {:>14} {:>14} {:>14}", "intent right of", "tune", "held", "fresh");
+    let [tune, held, fresh, blind] = PARTS;
+    println!("\n{:<16} {tune:>14} {held:>14} {fresh:>14} {blind:>14}", "intent right of");
     for (name, parts) in &intents {
-        let [tune, held, fresh] =
+        let [tune, held, fresh, blind] =
             parts.map(|it| format!("{:.2} of {:>3}", it.intent_share(), it.all));
-        println!("{name:<16} {tune:>14} {held:>14} {fresh:>14}");
+        println!("{name:<16} {tune:>14} {held:>14} {fresh:>14} {blind:>14}");
     }
     println!("\n{:<16} {:>5} {:>8} {:>8}", "hard", "of", "intent", "complete");
     for (name, score) in &hard {
@@ -101,9 +112,14 @@ pub(crate) fn run(arguments: &Args) -> Result<Verdict> {
     }
     println!();
     let of = |name: &str| parts.get(name).copied().unwrap_or_default();
-    let figures = ["tune", "held", "fresh", "all"]
-        .map(|name| format!("{name} {:.3} of {}", of(name).intent_share(), of(name).all));
-    let passed = ["held", "all"].iter().all(|name| of(name).intent_share() >= GOAL);
+    let shown = ["tune", "held", "fresh", "blind", "all"].into_iter();
+    let figures: Vec<_> = shown
+        .filter(|name| of(name).all > 0)
+        .map(|name| format!("{name} {:.3} of {}", of(name).intent_share(), of(name).all))
+        .collect();
+    // No message may be read as a change that it does not request, whoever wrote it.
+    let is_safe = ["all", "blind"].iter().all(|name| of(name).wrong_changes == 0);
+    let passed = is_safe && ["held", "all"].iter().all(|name| of(name).intent_share() >= GOAL);
     Ok(Verdict::new(passed, format!("right intents: {}", figures.join(", "))))
 }
 

@@ -13,9 +13,9 @@ use crate::support::bench::work;
 use crate::support::verdict::Verdict;
 use crate::{
     agents, alerts, bench_agents, bench_board, bench_core, bench_gateway, bench_loop,
-    bench_waiting, browser, chaos, chat, crash_recovery, escalation, eval, false_claims, forge,
-    hostile_repositories, knowledge, learning, learning_loop, mcp, merge_queue, pipeline,
-    reconcile, review, sandbox_escape,
+    bench_waiting, browser, chaos, chat, crash_recovery, escalation, eval, false_claims,
+    first_minute, forge, hostile_repositories, knowledge, learning, learning_loop, mcp,
+    merge_queue, pipeline, reconcile, review, sandbox_escape, top,
 };
 
 /// Run one experiment
@@ -35,6 +35,8 @@ struct Args {
 #[derive(Debug, Subcommand, IntoStaticStr)]
 #[strum(serialize_all = "kebab-case")]
 enum Experiment {
+    /// Install Tamma from its packages on a minimal system, and take the first task to its end
+    FirstMinute(first_minute::Args),
     /// Run each built-in agent through one contract against a scripted model
     Agents(agents::Args),
     /// Review changes in Rust, Python and TypeScript with the real tools
@@ -71,6 +73,8 @@ enum Experiment {
     Alerts,
     /// Take a person's day through a real browser, with a screenshot of every page
     Browser,
+    /// Drive `tamma top` in a terminal of 80 × 24, with a capture of every screen
+    Top(top::Args),
     /// Check labelled plans against labelled entries, and measure the duration
     Knowledge(knowledge::Args),
     /// Read labelled messages with the chat grammar, without a model
@@ -117,6 +121,7 @@ pub fn main() -> ExitCode {
 
 async fn run(experiment: Experiment, quick: bool) -> Result<Verdict> {
     match experiment {
+        Experiment::FirstMinute(own) => first_minute::run(&own, quick).await,
         Experiment::Agents(own) => agents::run(&own, quick).await,
         Experiment::Review(own) => review::run(&own, quick).await,
         Experiment::FalseClaims(own) => false_claims::run(&own).await,
@@ -135,6 +140,7 @@ async fn run(experiment: Experiment, quick: bool) -> Result<Verdict> {
         Experiment::Mcp => mcp::run(quick).await,
         Experiment::Alerts => alerts::run().await,
         Experiment::Browser => browser::run(quick).await,
+        Experiment::Top(own) => top::run(&own).await,
         Experiment::Knowledge(own) => knowledge::run(&own).await,
         Experiment::Chat(own) => chat::run(&own),
         Experiment::BenchLoop(own) => bench_loop::run(&own).await,

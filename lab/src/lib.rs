@@ -16,6 +16,7 @@ mod escalation;
 mod eval;
 mod experiment;
 mod false_claims;
+mod first_minute;
 mod forge;
 mod hostile_repositories;
 mod knowledge;
@@ -28,5 +29,6 @@ mod reconcile;
 mod review;
 mod sandbox_escape;
 mod support;
+mod top;
 
 pub use crate::experiment::main;

@@ -194,7 +194,7 @@ impl ChatAction {
             Self::Override { reason } => {
                 answer("override").option("plan", plan.as_deref()).option("reason", Some(reason))
             }
-            Self::Modify { words } => CommandLine::new(&["modify", id, "--", words]),
+            Self::Modify { words } => CommandLine::new(&["change-task", id, "--", words]),
             Self::Reply { words } => CommandLine::new(&["reply", id, "--", words]),
             Self::Pause => CommandLine::new(&["pause", id]),
             Self::Resume => CommandLine::new(&["resume", id]),

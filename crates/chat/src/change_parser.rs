@@ -1,5 +1,6 @@
 //! Conversion of commands into a change or a clarifying question.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 use tamma_core::budget::Grant;
@@ -11,7 +12,7 @@ use tamma_core::task_loop::{AnswerKind, State};
 use crate::change::{ChatAction, LessonDecision, RequestedChange, TaskDraft};
 use crate::command_parser::{COMMAND_WORDS, ChatCommand, Verb, parse_command, parse_commands};
 use crate::interpretation::interpretation;
-use crate::message_text::{MessageText, phrase};
+use crate::message_text::{MessageText, comparable_title, phrase};
 use crate::task_reference::{self, TaskReference};
 use crate::{ChatContext, ChatTask, Clarification, Intent, Interpretation};
 
@@ -122,9 +123,10 @@ fn single_command<'a>(
     let target_text = message.masked.get(command.target.clone()).unwrap_or_default();
     let names_all = command.verb != Verb::Add
         && phrase!(r"\b(?:all|everything|every|each|both|any|anything)\b").is_match(target_text);
-    let names_several =
-        task_reference::named_tasks(&message.masked, context).into_iter().flatten().count() > 1
-            && command.payload.is_none();
+    // A title that several tasks have is one name.
+    let named = task_reference::named_tasks(&message.masked, context).into_iter().flatten();
+    let titles = named.filter_map(|task| context.task(task)).map(|it| comparable_title(&it.title));
+    let names_several = titles.collect::<BTreeSet<_>>().len() > 1 && command.payload.is_none();
     let or = phrase!(r"\bor (?P<next>[a-z-]+)");
     let has_alternative = or
         .group(target_text, "next")
@@ -167,6 +169,7 @@ fn target_task(
         TaskReference::Unknown(description) => {
             return Err(Clarification::UnknownTask { description });
         }
+        TaskReference::Missing => return Err(task_reference::missing_task()),
         TaskReference::Pronoun | TaskReference::Nothing => {}
     }
     // "The refund plan is fine, approve it": the task in the previous clause.

@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     fn read(text: &str) -> Option<&'static str> {
-        parse_forge_list(&MessageText::parse(text)).map(|it| it.intent.name())
+        parse_forge_list(&MessageText::parse(text, &[])).map(|it| it.intent.name())
     }
 
     #[test]

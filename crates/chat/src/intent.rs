@@ -191,7 +191,16 @@ impl Clarification {
     /// Returns the question as text.
     pub fn question(&self, context: &ChatContext) -> String {
         let title = |id: &TaskId| {
-            context.task(*id).map_or_else(|| id.to_string(), |task| format!("“{}”", task.title))
+            let Some(task) = context.task(*id) else { return id.to_string() };
+            let same = context.tasks.iter().filter(|it| it.title == task.title).count();
+            // Only the ID tells tasks of the same title apart.
+            let digits = id.to_string();
+            let digits = digits.get(digits.len().saturating_sub(8)..).unwrap_or_default();
+            if same > 1 {
+                format!("“{}” ({digits})", task.title)
+            } else {
+                format!("“{}”", task.title)
+            }
         };
         let or = |names: Vec<String>| names.join(" or ");
         match self {

@@ -1,7 +1,8 @@
 //! Interpretation of chat messages with a small grammar.
 //!
 //! [`interpret`] maps a message to one [`Intent`]: a lookup, a change, small talk, or
-//! [`Intent::Unclear`] with the question to ask. It never guesses between two tasks. Text that is
+//! [`Intent::Unclear`] with the question to ask. It never guesses between two tasks. A quoted title or
+//! ID names its task, even if the message mentions others. Text that is
 //! negated, hypothetical, quoted or reported is never a change: a change needs one of the
 //! [`COMMAND_WORDS`](crate::COMMAND_WORDS) in the position of a command, after polite words at
 //! most.
@@ -16,8 +17,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::context::ChatContext;
-use crate::intent::Intent;
-use crate::message_text::MessageText;
+use crate::intent::{Clarification, Intent};
+use crate::message_text::{MessageText, sanitize_line};
 use crate::{change_parser, forge_parser, question_parser, story_parser};
 
 /// Interpretation of a message.
@@ -37,18 +38,29 @@ pub struct Interpretation {
 
 /// Interprets a message with the grammar.
 pub fn interpret(message: &str, context: &ChatContext) -> Interpretation {
-    let text = MessageText::parse(message);
-    question_parser::parse_confirmation(&text, context)
+    let text = MessageText::parse(message, &context.tasks);
+    let read = question_parser::parse_confirmation(&text, context)
         .or_else(|| story_parser::parse_story(&text, context))
         .or_else(|| change_parser::parse_change(&text, context))
         .or_else(|| forge_parser::parse_forge_list(&text))
-        .unwrap_or_else(|| question_parser::parse_question(&text, context))
+        .unwrap_or_else(|| question_parser::parse_question(&text, context));
+    match read.intent {
+        // The person's name for the task, not the masked text.
+        Intent::Unclear(Clarification::UnknownTask { description })
+            if description.contains(char::is_control) =>
+        {
+            let description = text.quoted.map(sanitize_line).unwrap_or_default();
+            let intent = Intent::Unclear(Clarification::UnknownTask { description });
+            Interpretation { intent, ..read }
+        }
+        intent => Interpretation { intent, ..read },
+    }
 }
 
 /// Returns `true` if a message is about a story, pipelines, pull requests or the merge queue. Only the
 /// grammar reads these.
 pub fn is_about_story(message: &str, context: &ChatContext) -> bool {
-    let text = MessageText::parse(message);
+    let text = MessageText::parse(message, &context.tasks);
     story_parser::parse_story(&text, context).is_some()
         || forge_parser::parse_forge_list(&text).is_some()
 }

@@ -21,6 +21,7 @@ pub use command_parser::{COMMAND_WORDS, Verb};
 pub use context::{ChatContext, ChatLesson, ChatStory, ChatTask};
 pub use intent::{Aspect, Clarification, Intent, Period, TaskSelection, Topic};
 pub use interpretation::{Interpretation, interpret, is_about_story};
+pub use message_text::quoted_names;
 pub use model_reader::{ModelAnswerError, ModelPrompt, interpret_model_answer, model_prompt};
 pub use proposal::{
     ConfirmError, Confirmed, Conversation, MessageOutcome, Proposal, SavedConversation,

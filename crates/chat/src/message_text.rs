@@ -2,13 +2,48 @@
 //!
 //! Text by others is masked before parsing: quotes, code, pasted log lines, and text after "the
 //! agent said:". Masking keeps the length, so offsets are valid in the original message too.
+//!
+//! A quote that is exactly the title or the ID of a task is not text by others: it names the task. A
+//! character that stands for the task replaces it, so that no word of the title is read as a command.
 
 use std::ops::Range;
 
 use regex::Regex;
 
+use crate::ChatTask;
+
 /// Character that masks text by others.
 const MASK: char = '\u{1a}';
+
+/// Character that fills the rest of a quoted title.
+const TITLE_FILL: &str = "\u{1b}";
+
+/// First of the private-use characters that stand for tasks named by their title, by position.
+const FIRST_TITLE_MARK: u32 = 0xe000;
+
+/// First of those that stand for tasks named by their number or ID.
+const FIRST_ID_MARK: u32 = 0xec00;
+
+/// Number of characters of each kind.
+const MARKS: u32 = FIRST_ID_MARK - FIRST_TITLE_MARK;
+
+/// Task that a quote names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct QuotedTask {
+    /// Position of the task in the context; of the first one, if several have the title.
+    pub(crate) index: usize,
+    /// The quote is a title, which several tasks can have.
+    pub(crate) is_title: bool,
+}
+
+/// Returns the task that a character stands for.
+pub(crate) fn marked_task(character: char) -> Option<QuotedTask> {
+    let code = u32::from(character).checked_sub(FIRST_TITLE_MARK)?;
+    let is_title = code < MARKS;
+    let index = if is_title { code } else { code - MARKS };
+    let index = usize::try_from(index).ok().filter(|_| code < 2 * MARKS)?;
+    Some(QuotedTask { index, is_title })
+}
 
 /// Regular expression, compiled once. An invalid one matches nothing, and fails a test.
 macro_rules! phrase {
@@ -55,8 +90,10 @@ pub(crate) struct MessageText<'a> {
     pub(crate) original: &'a str,
     /// Lower case and masked, with the length of the original.
     pub(crate) masked: String,
-    /// First quoted text, without its quotation marks.
+    /// First quoted text that names no task, without its quotation marks.
     pub(crate) quoted: Option<&'a str>,
+    /// All quoted texts.
+    quotes: Vec<&'a str>,
     /// Clauses of the message.
     pub(crate) clauses: Vec<MessageClause>,
 }
@@ -73,9 +110,19 @@ pub(crate) struct MessageClause {
 }
 
 impl<'a> MessageText<'a> {
-    pub(crate) fn parse(original: &'a str) -> Self {
+    /// Parses a message about these tasks.
+    pub(crate) fn parse(original: &'a str, tasks: &[ChatTask]) -> Self {
         let mut masked = original.to_ascii_lowercase();
-        let mut quoted = None;
+        let (mut quoted, mut quotes) = (None, Vec::new());
+        // Nobody can write the characters that stand for tasks.
+        let forged: Vec<Range<usize>> = masked
+            .char_indices()
+            .filter(|(_, character)| marked_task(*character).is_some())
+            .map(|(at, character)| at..at + character.len_utf8())
+            .collect();
+        for range in forged {
+            mask(&mut masked, range);
+        }
         let pasted = [
             phrase!(r"(?s)```.*?(?:```|$)"),
             phrase!(r"(?m)^\s*(?:>|\$ |\|).*$"),
@@ -97,19 +144,27 @@ impl<'a> MessageText<'a> {
         }
         // An unclosed quote extends to the end of its line: masking too much is safer than too
         // little.
-        let quotes = [
+        let patterns = [
             phrase!("`[^`\n]*(?:`|\n|$)"),
             phrase!("“[^”\n]*(?:”|\n|$)"),
             phrase!("\"[^\"\n]*(?:\"|\n|$)"),
             phrase!(r"(?:^|[\s(:])['‘][^'’\n]+['’](?:$|[\s.,;:!?)])"),
         ];
-        for phrase in quotes {
+        for phrase in patterns {
             for range in phrase.find_all(&masked) {
                 let marks: &[char] = &['`', '“', '”', '"', '\'', '‘', '’', '(', ')', ':', '.', ','];
                 let inside = original.get(range.clone()).unwrap_or_default();
-                quoted = quoted.or(Some(inside.trim().trim_matches(marks)));
+                let quote = inside.trim().trim_matches(marks);
+                quotes.push(quote);
                 let (lead, tail) = quote_margins(inside);
-                mask(&mut masked, range.start + lead..range.end - tail);
+                let range = range.start + lead..range.end - tail;
+                let mark = quoted_task(quote, tasks).and_then(|task| task_mark(task, range.len()));
+                if let Some(mark) = mark {
+                    replace(&mut masked, range, &mark);
+                } else {
+                    quoted = quoted.or(Some(quote));
+                    mask(&mut masked, range);
+                }
             }
         }
         let reported = phrase!(
@@ -119,7 +174,7 @@ impl<'a> MessageText<'a> {
             mask(&mut masked, range);
         }
         let clauses = split_clauses(&masked);
-        Self { original, masked, quoted, clauses }
+        Self { original, masked, quoted, quotes, clauses }
     }
 
     /// Returns true if some of the text is masked.
@@ -146,6 +201,65 @@ impl<'a> MessageText<'a> {
     }
 }
 
+/// Returns the task whose title, number or ID is exactly this quote.
+fn quoted_task(quote: &str, tasks: &[ChatTask]) -> Option<QuotedTask> {
+    let quote = comparable_title(quote);
+    if quote.is_empty() {
+        return None;
+    }
+    if let Some(index) = tasks.iter().position(|task| comparable_title(&task.title) == quote) {
+        return Some(QuotedTask { index, is_title: true });
+    }
+    let number = quote.strip_prefix('#').and_then(|digits| digits.parse::<u32>().ok());
+    let is_fragment = quote.chars().all(|digit| digit.is_ascii_hexdigit() || digit == '-')
+        && quote.bytes().any(|digit| digit.is_ascii_digit());
+    let is_named = |task: &ChatTask| {
+        (number.is_some() && task.number == number)
+            || (is_fragment && matches_id_fragment(&task.id.to_string(), &quote))
+    };
+    let mut named = tasks.iter().enumerate().filter(|(_, task)| is_named(task));
+    match (named.next(), named.next()) {
+        (Some((index, _)), None) => Some(QuotedTask { index, is_title: false }),
+        _ => None,
+    }
+}
+
+/// Returns true if an ID starts or ends with `fragment`, as on the command line.
+pub(crate) fn matches_id_fragment(id: &str, fragment: &str) -> bool {
+    let (id, fragment) = (id.replace('-', ""), fragment.replace('-', ""));
+    fragment.len() >= 4
+        && (id.starts_with(&fragment) || id.ends_with(&fragment) || matches_id_tail(&id, &fragment))
+}
+
+/// Matches the tail of an ID without its leading zeros, because people omit them.
+fn matches_id_tail(id: &str, fragment: &str) -> bool {
+    let tail = id.get(id.len().saturating_sub(12)..).unwrap_or_default().trim_start_matches('0');
+    tail.starts_with(fragment)
+}
+
+/// Returns a title in the form in which titles are compared: one line, lower case, and without marks
+/// at its ends.
+pub(crate) fn comparable_title(title: &str) -> String {
+    let marks: &[char] =
+        &['`', '“', '”', '"', '\'', '‘', '’', '(', ')', ':', ';', '.', ',', '!', '?', ' '];
+    sanitize_line(title).trim_matches(marks).to_lowercase()
+}
+
+/// Returns text of this length, in bytes, that stands for a task; `None` if it is too short.
+fn task_mark(task: QuotedTask, length: usize) -> Option<String> {
+    let first = if task.is_title { FIRST_TITLE_MARK } else { FIRST_ID_MARK };
+    let index = u32::try_from(task.index).ok().filter(|index| *index < MARKS)?;
+    let mark = char::from_u32(first + index)?;
+    let rest = length.checked_sub(mark.len_utf8())?;
+    Some(format!("{mark}{}", TITLE_FILL.repeat(rest)))
+}
+
+/// Returns the quoted texts of a message, which can be titles or IDs of tasks.
+pub fn quoted_names(message: &str) -> Vec<String> {
+    let text = MessageText::parse(message, &[]);
+    text.quotes.iter().map(|quote| sanitize_line(quote)).filter(|it| !it.is_empty()).collect()
+}
+
 /// Returns the widths of the space around a quote in single quotation marks.
 fn quote_margins(quote: &str) -> (usize, usize) {
     let lead = quote.find(['\'', '‘', '`', '"', '“']).unwrap_or(0);
@@ -156,9 +270,13 @@ fn quote_margins(quote: &str) -> (usize, usize) {
 }
 
 fn mask(text: &mut String, range: Range<usize>) {
+    let blank = MASK.to_string().repeat(range.len());
+    replace(text, range, &blank);
+}
+
+fn replace(text: &mut String, range: Range<usize>, with: &str) {
     if text.is_char_boundary(range.start) && text.is_char_boundary(range.end) {
-        let blank = MASK.to_string().repeat(range.len());
-        text.replace_range(range, &blank);
+        text.replace_range(range, with);
     }
 }
 

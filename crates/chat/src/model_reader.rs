@@ -230,7 +230,8 @@ pub fn interpret_model_answer(
     }
     let answer: ModelAnswer =
         serde_json::from_str(answer).map_err(|_| ModelAnswerError::InvalidFormat)?;
-    let reader = AnswerReader { text: MessageText::parse(message), context, answer };
+    let reader =
+        AnswerReader { text: MessageText::parse(message, &context.tasks), context, answer };
     let intent = reader.intent()?;
     if let Intent::Change(_) = &intent {
         reader.check_is_request(message)?;
@@ -326,7 +327,11 @@ impl AnswerReader<'_> {
 
     /// Returns the task that the model named. Fails if the person named another.
     fn optional_task(&self) -> Result<Option<TaskId>, ModelAnswerError> {
-        let Some(number) = self.answer.task else { return Ok(None) };
+        let Some(number) = self.answer.task else {
+            // A task that the person named is the subject, even if the model leaves it out.
+            let named = task_reference::named_tasks(&self.text.masked, self.context);
+            return Ok(if let [Some(task)] = named[..] { Some(task) } else { None });
+        };
         let mut tasks = numbered(&self.context.tasks);
         let task = tasks.find(|(at, _)| *at == number).ok_or(ModelAnswerError::MissingTarget)?.1.id;
         match task_reference::find_task(&self.text.masked, self.context, |_| true) {
@@ -334,6 +339,7 @@ impl AnswerReader<'_> {
             TaskReference::Many(named) if !named.contains(&task) => {
                 Err(ModelAnswerError::DifferentTask)
             }
+            TaskReference::Missing => Err(ModelAnswerError::DifferentTask),
             _ => Ok(Some(task)),
         }
     }

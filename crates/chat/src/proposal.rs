@@ -6,12 +6,14 @@
 //! message, not by a model, and not by a confirmation that was meant for another command.
 
 use serde::{Deserialize, Serialize};
-use tamma_core::ids::Digest;
+use tamma_core::ids::{Digest, TaskId};
 
 use crate::change::{CommandLine, RequestedChange};
+use crate::command_parser::Verb;
 use crate::message_text::MessageText;
 use crate::question_parser::is_yes;
-use crate::{ChatContext, Intent, Interpretation, interpret};
+use crate::task_reference::{self, TaskReference};
+use crate::{ChatContext, ChatTask, Clarification, Intent, Interpretation, interpret};
 
 /// Digits of a digest that are enough to identify a proposal.
 const MIN_DIGEST_DIGITS: usize = 12;
@@ -52,7 +54,7 @@ impl Proposal {
     /// refused, and so is a confirmation after the target has changed. Consumes the proposal in all
     /// cases.
     pub fn confirm(self, text: &str, now: &ChatContext) -> Result<Confirmed, ConfirmError> {
-        if !(is_yes(&MessageText::parse(text)) || self.is_identified_by(text)) {
+        if !(is_yes(&MessageText::parse(text, &[])) || self.is_identified_by(text)) {
             return Err(ConfirmError::NotConfirmed);
         }
         if proposal_digest(&self.change, &self.change.command(now), now) != self.digest {
@@ -150,6 +152,7 @@ pub enum ConfirmError {
 pub struct Conversation {
     pending: Option<Proposal>,
     accepts_plain_yes: bool,
+    choice: Option<OpenChoice>,
 }
 
 /// Conversation as it is stored between messages.
@@ -162,6 +165,37 @@ pub struct SavedConversation {
     pending: Option<SavedProposal>,
     #[serde(default)]
     accepts_plain_yes: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    choice: Option<OpenChoice>,
+}
+
+/// Message that fits several tasks. The answer to "Which one?" completes it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct OpenChoice {
+    message: String,
+    tasks: Vec<TaskId>,
+}
+
+impl OpenChoice {
+    /// Returns the task that an answer names, if it does nothing else.
+    fn chosen(&self, answer: &str, now: &ChatContext) -> Option<TaskId> {
+        let tasks = now.tasks.iter().filter(|task| self.tasks.contains(&task.id));
+        let offered = ChatContext { tasks: tasks.cloned().collect(), ..ChatContext::default() };
+        let text = MessageText::parse(answer, &offered.tasks);
+        let name = text.masked.trim().trim_end_matches(['.', '!', '?']);
+        let is_name = task_reference::is_task_name(name, &offered, Verb::Cancel);
+        match task_reference::find_task(name, &offered, |_| true) {
+            TaskReference::One(task) if is_name => Some(task),
+            _ => None,
+        }
+    }
+
+    /// Interprets the message again, about the chosen task and not the others.
+    fn complete(&self, chosen: TaskId, now: &ChatContext) -> Interpretation {
+        let is_other = |task: &ChatTask| self.tasks.contains(&task.id) && task.id != chosen;
+        let tasks = now.tasks.iter().filter(|task| !is_other(task)).cloned().collect();
+        interpret(&self.message, &ChatContext { tasks, last: Some(chosen), ..now.clone() })
+    }
 }
 
 /// Proposed change with its digest.
@@ -192,7 +226,7 @@ impl Conversation {
             let command = change.command(now);
             Proposal { change, command, digest }
         });
-        Self { pending, accepts_plain_yes: saved.accepts_plain_yes }
+        Self { pending, accepts_plain_yes: saved.accepts_plain_yes, choice: saved.choice }
     }
 
     /// Returns the conversation in the form in which it is stored.
@@ -201,7 +235,8 @@ impl Conversation {
             change: pending.change.clone(),
             digest: pending.digest,
         });
-        SavedConversation { pending, accepts_plain_yes: self.accepts_plain_yes }
+        let choice = self.choice.clone();
+        SavedConversation { pending, accepts_plain_yes: self.accepts_plain_yes, choice }
     }
 
     /// Returns the pending proposal.
@@ -215,10 +250,11 @@ impl Conversation {
         self.handle_interpreted(message, now, None)
     }
 
-    /// Returns true if the message answers the proposal. Such a message never goes to a model: only
-    /// the grammar decides on confirmations.
+    /// Returns true if the message answers the proposal or the question which task is meant. Such a
+    /// message never goes to a model: only the grammar decides on confirmations.
     pub fn is_answer(&self, message: &str, now: &ChatContext) -> bool {
         self.identifies_pending(message)
+            || self.choice.as_ref().is_some_and(|choice| choice.chosen(message, now).is_some())
             || matches!(self.interpret(message, now).intent, Intent::Confirm | Intent::Decline)
     }
 
@@ -243,9 +279,21 @@ impl Conversation {
             }
             _ => from_model.unwrap_or(by_grammar),
         };
+        // The answer to "Which one?" stands for the message that was asked about.
+        let (interpretation, asked) = match self.choice.take() {
+            Some(choice) => match choice.chosen(message, now) {
+                Some(task) => (choice.complete(task, now), choice.message),
+                None => (interpretation, message.to_owned()),
+            },
+            None => (interpretation, message.to_owned()),
+        };
         match &interpretation.intent {
             Intent::Change(change) => {
                 self.propose(change.clone(), now);
+            }
+            Intent::Unclear(Clarification::WhichTask { tasks, lessons }) if lessons.is_empty() => {
+                self.accepts_plain_yes = false;
+                self.choice = Some(OpenChoice { message: asked, tasks: tasks.clone() });
             }
             _ => self.accepts_plain_yes = false,
         }

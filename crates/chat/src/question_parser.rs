@@ -79,6 +79,13 @@ pub(crate) fn parse_question(message: &MessageText<'_>, context: &ChatContext) -
     if is_help(text) {
         return interpretation(Intent::Help, 85, "question about using Tamma");
     }
+    // A quoted name that no task has is not somebody else's text.
+    if reference == TaskReference::Missing
+        && !has_command_word(text)
+        && (is_status(text) || is_about_cost(text) || parse_aspect(text).is_some())
+    {
+        return unclear(task_reference::missing_task(), "question about an unknown task");
+    }
     if let Some(small_talk) = parse_talk(message, question) {
         return small_talk;
     }
@@ -134,14 +141,7 @@ pub(crate) fn parse_question(message: &MessageText<'_>, context: &ChatContext) -
                 75,
                 "question about the work",
             ),
-            Err(clarification @ Clarification::WhichTask { .. }) => {
-                unclear(clarification, "question about the work")
-            }
-            Err(_) => interpretation(
-                Intent::Ask { task: context.last, topic: question_topic(text) },
-                60,
-                "question about the work",
-            ),
+            Err(clarification) => unclear(clarification, "question about the work"),
         };
     }
     if is_tag_question || is_status(text) {
@@ -444,6 +444,7 @@ fn referenced_task(
         TaskReference::Unknown(description) if needed => {
             Err(Clarification::UnknownTask { description: description.clone() })
         }
+        TaskReference::Missing => Err(task_reference::missing_task()),
         TaskReference::Pronoun | TaskReference::Nothing | TaskReference::Unknown(_) => {
             Ok(context.last)
         }
@@ -460,7 +461,12 @@ fn fallback(
 ) -> Interpretation {
     let word_count = message.masked.split_whitespace().count();
     if question && word_count > 2 {
-        let task = referenced_task(reference, context, false).ok().flatten();
+        let task = match referenced_task(reference, context, false) {
+            Err(missing @ Clarification::UnknownTask { .. }) => {
+                return interpretation(Intent::Unclear(missing), 40, "question");
+            }
+            task => task.ok().flatten(),
+        };
         return interpretation(
             Intent::Ask { task, topic: question_topic(&message.masked) },
             40,

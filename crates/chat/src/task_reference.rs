@@ -1,15 +1,17 @@
 //! Resolution of references to tasks and lessons.
 //!
-//! A number or part of an ID names exactly one. A description matches every title that shares a
-//! word with it; a title loses if another one shares all its words and more. So "the login test" is
-//! the task about both, and "the login one" with two candidates leads to a question.
+//! A quoted title, a number or part of an ID names exactly one. A description matches every title that
+//! shares a word with it; a title loses if another one shares all its words and more. So "the login
+//! test" is the task about both, and "the login one" with two candidates leads to a question.
 
 use std::collections::BTreeSet;
 
 use tamma_core::ids::TaskId;
 
 use crate::command_parser::Verb;
-use crate::message_text::{phrase, stem, tokenize};
+use crate::message_text::{
+    comparable_title, marked_task, matches_id_fragment, phrase, stem, tokenize,
+};
 use crate::{ChatContext, ChatLesson, ChatTask, Clarification};
 
 /// Words that describe no task: function words, chat vocabulary, and words common to all tasks.
@@ -44,6 +46,14 @@ implementation planning review reviewed seen saw ack acknowledge reminding remin
 lift modify tweak adjust request turn throw decline refuse deny carry proceed reply answer respond
 working worked patch stage busy crashed jobs word words wrote written really told allowed live currently move moved got";
 
+/// Description of a task that is missing; the quote replaces it in the question to the person.
+const MISSING: &str = "\u{1a}";
+
+/// Returns the question about a name that no task has.
+pub(crate) fn missing_task() -> Clarification {
+    Clarification::UnknownTask { description: MISSING.to_owned() }
+}
+
 /// Task that a text refers to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum TaskReference {
@@ -53,6 +63,8 @@ pub(crate) enum TaskReference {
     Many(Vec<TaskId>),
     /// Description that matches no task.
     Unknown(String),
+    /// Quoted title or number that no task has. It never stands for the task mentioned last.
+    Missing,
     /// "It": the task mentioned last.
     Pronoun,
     /// No reference.
@@ -83,13 +95,24 @@ pub(crate) fn content_words(text: &str) -> BTreeSet<String> {
         .collect()
 }
 
-/// Returns the tasks that are named by a number or part of an ID, one per occurrence; `None` for
-/// one that no task has.
+/// Returns the tasks that are named by a quoted title, a number or part of an ID, one per occurrence;
+/// `None` for one that no task has.
 pub(crate) fn named_tasks(text: &str, context: &ChatContext) -> Vec<Option<TaskId>> {
     let numbers =
         phrase!(r"#\s?(?P<number>\d{1,6})\b|\b(?:task|number|no\.?|nr\.?) (?P<plain>\d{1,6})\b");
     let ids = phrase!(r"\b[0-9a-f]{4,}(?:-[0-9a-f]+)*\b");
     let mut named = Vec::new();
+    for quoted in text.chars().filter_map(marked_task) {
+        let Some(task) = context.tasks.get(quoted.index) else { continue };
+        if !quoted.is_title {
+            named.push(Some(task.id));
+            continue;
+        }
+        // A title that several tasks have names all of them.
+        let title = comparable_title(&task.title);
+        let same = context.tasks.iter().filter(|task| comparable_title(&task.title) == title);
+        named.extend(same.map(|task| Some(task.id)));
+    }
     if let Some(regex) = numbers.0 {
         for matched in regex.captures_iter(text) {
             let digits = matched.name("number").or_else(|| matched.name("plain"));
@@ -115,19 +138,6 @@ pub(crate) fn named_tasks(text: &str, context: &ChatContext) -> Vec<Option<TaskI
     }
     named.dedup();
     named
-}
-
-/// Returns true if an ID starts or ends with `fragment`, as on the command line.
-pub(crate) fn matches_id_fragment(id: &str, fragment: &str) -> bool {
-    let (id, fragment) = (id.replace('-', ""), fragment.replace('-', ""));
-    fragment.len() >= 4
-        && (id.starts_with(&fragment) || id.ends_with(&fragment) || matches_id_tail(&id, &fragment))
-}
-
-/// Matches the tail of an ID without its leading zeros, because people omit them.
-fn matches_id_tail(id: &str, fragment: &str) -> bool {
-    let tail = id.get(id.len().saturating_sub(12)..).unwrap_or_default().trim_start_matches('0');
-    tail.starts_with(fragment)
 }
 
 fn looks_like_id(fragment: &str) -> bool {
@@ -163,8 +173,12 @@ pub(crate) fn find_task(
     match &*named_tasks(text, context) {
         [] => {}
         [Some(task)] => return TaskReference::One(*task),
+        [None] if names_missing_number(text) => return TaskReference::Missing,
         [None] => return TaskReference::Unknown(text.trim().to_owned()),
         several => return TaskReference::Many(several.iter().copied().flatten().collect()),
+    }
+    if names_unknown_title(text) {
+        return TaskReference::Missing;
     }
     let words = content_words(text);
     let mut tasks = best_matches(&words, &context.tasks, |task| &task.title);
@@ -178,6 +192,21 @@ pub(crate) fn find_task(
         [] => TaskReference::Unknown(text.trim().to_owned()),
         several => TaskReference::Many(several.iter().map(|task| task.id).collect()),
     }
+}
+
+/// Returns true if a quote that is no task's title is in the place of a name: it is all there is, or
+/// follows a word such as "task" or "about".
+fn names_unknown_title(text: &str) -> bool {
+    phrase!(r"^\s*(?:the )?(?:task |plan (?:of|for) )?\x1a+\s*$|\b(?:task|about|of|status) (?:the )?(?:task )?\x1a")
+        .is_match(text)
+}
+
+/// Returns true if the text names a task by a number, and not a pull request, a run or the like.
+fn names_missing_number(text: &str) -> bool {
+    let other = phrase!(
+        r"\b(?:pr|prs|mr|pull requests?|requests?|issues?|events?|runs?|attempts?|iterations?|plans?|versions?|gates?|lines?) (?:(?:number|no\.?|nr\.?) )?#?\s?\d"
+    );
+    phrase!(r"#\s?\d|\btask \d").is_match(text) && !other.is_match(text)
 }
 
 /// Returns true if the text is a task's name or description and nothing else.

@@ -2,9 +2,10 @@
 
 mod registry;
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use tamma_core::rules::{self, NETWORK_VARIABLES, Rules};
+use tamma_core::rules::{self, AgentRules, NETWORK_VARIABLES, Rules};
 
 pub(crate) use registry::{RegistryAgent, registry};
 
@@ -14,6 +15,8 @@ pub(crate) struct BuiltInAgent {
     pub(crate) name: &'static str,
     /// Command that installs it.
     pub(crate) install: &'static str,
+    /// Way to sign in without an API key.
+    pub(crate) sign_in: &'static str,
     /// Agent's own program, if it needs a separate ACP adapter.
     pub(crate) native_program: Option<&'static str>,
     /// True if it supports the default models of the tiers.
@@ -25,24 +28,28 @@ pub(crate) const BUILT_IN_AGENTS: &[BuiltInAgent] = &[
     BuiltInAgent {
         name: "claude-code",
         install: "npm install -g @agentclientprotocol/claude-agent-acp",
+        sign_in: "start `claude` and type `/login`",
         native_program: Some("claude"),
         has_default_models: true,
     },
     BuiltInAgent {
         name: "codex",
         install: "npm install -g @agentclientprotocol/codex-acp",
+        sign_in: "run `codex login`",
         native_program: Some("codex"),
         has_default_models: false,
     },
     BuiltInAgent {
         name: "opencode",
         install: "npm install -g opencode-ai",
+        sign_in: "run `opencode auth login`",
         native_program: None,
         has_default_models: false,
     },
     BuiltInAgent {
         name: "gemini",
         install: "npm install -g @google/gemini-cli",
+        sign_in: "start `gemini` and choose a sign-in",
         native_program: None,
         has_default_models: false,
     },
@@ -114,11 +121,83 @@ pub(crate) fn detect(
     agents
 }
 
+/// Returns the agents that the tiers use, by name.
+pub(crate) fn tier_agents(rules: &Rules) -> Vec<(&str, &AgentRules)> {
+    let tiers = [&rules.tiers.simple, &rules.tiers.moderate, &rules.tiers.complex];
+    let names: BTreeSet<&str> = tiers.iter().map(|tier| tier.agent.as_str()).collect();
+    names.into_iter().filter_map(|name| Some((name, rules.agents.get(name)?))).collect()
+}
+
+/// Access of an agent to its models, as far as this machine shows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum ModelAccess {
+    /// The variable with its API key is set.
+    Key(String),
+    /// It has stored a sign-in or a configuration at this path of the home folder.
+    SignIn(String),
+    /// It needs neither: no key and no sign-in are configured.
+    NotNeeded,
+    /// Neither was found; the text says how to get access.
+    Missing(String),
+}
+
+/// Returns how an agent gets access to its models. `is_set` checks a variable, and `is_in_home` a path
+/// of the home folder.
+pub(crate) fn model_access(
+    name: &str,
+    agent: &AgentRules,
+    is_set: impl Fn(&str) -> bool,
+    is_in_home: impl Fn(&str) -> bool,
+) -> ModelAccess {
+    let inherited = agent.inherit.iter().map(String::as_str);
+    let credentials = rules::credential_variables(name);
+    let inherited = inherited.filter(|variable| credentials.contains(variable));
+    let keys = std::iter::once(agent.key.as_str()).filter(|key| !key.is_empty()).chain(inherited);
+    for key in keys {
+        if is_set(key) {
+            return ModelAccess::Key(key.to_owned());
+        }
+    }
+    if let Some(path) = agent.home.iter().find(|path| is_in_home(path)) {
+        return ModelAccess::SignIn(path.clone());
+    }
+    if agent.key.is_empty() && agent.home.is_empty() {
+        return ModelAccess::NotNeeded;
+    }
+    let known = BUILT_IN_AGENTS.iter().find(|known| known.name == name);
+    let sign_in = known.map_or_else(
+        || format!("sign in with `{}`", agent.command),
+        |known| known.sign_in.to_owned(),
+    );
+    let key = match agent.key.as_str() {
+        "" => String::new(),
+        key => format!(", or set {key} where `tamma up` runs"),
+    };
+    ModelAccess::Missing(format!("{sign_in}{key}"))
+}
+
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
     use super::*;
+
+    #[test]
+    fn access_is_a_key_or_a_sign_in_and_its_lack_is_explained() {
+        let rules = Rules::default();
+        let (name, claude) = tier_agents(&rules)[0];
+        assert_eq!(name, "claude-code");
+        let access = |set: &'static str, found: bool| {
+            model_access(name, claude, move |variable| variable == set, move |_| found)
+        };
+        let key = "ANTHROPIC_API_KEY";
+        assert_eq!(access(key, true), ModelAccess::Key(key.to_owned()));
+        assert!(matches!(access("", true), ModelAccess::SignIn(_)));
+        let how =
+            "start `claude` and type `/login`, or set ANTHROPIC_API_KEY where `tamma up` runs";
+        assert_eq!(access("", false), ModelAccess::Missing(how.to_owned()));
+        let scripted = AgentRules::default();
+        let access = model_access("demo", &scripted, |_| false, |_| false);
+        assert_eq!(access, ModelAccess::NotNeeded);
+    }
 
     #[test]
     fn every_built_in_agent_has_an_install_command() {

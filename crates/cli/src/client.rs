@@ -37,6 +37,14 @@ pub(crate) struct ClientArgs {
     pub(crate) json: bool,
 }
 
+impl ClientArgs {
+    /// Returns `true` if the arguments or the environment name a server.
+    pub(crate) fn names_server(&self) -> bool {
+        let variable = || std::env::var("TAMMA_URL").ok().filter(|url| !url.is_empty());
+        self.server.is_some() || variable().is_some()
+    }
+}
+
 /// Name of the person, for commands that change something.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct IdentityArgs {

@@ -9,7 +9,10 @@ pub(crate) mod backend_args;
 mod chat;
 mod completions;
 mod config;
+mod decide;
+mod do_task;
 pub(crate) mod doctor;
+mod down;
 mod eval;
 mod forge;
 mod help;
@@ -17,6 +20,7 @@ mod help_reference;
 mod inbox;
 mod init;
 mod knowledge;
+mod logs;
 mod mcp;
 mod migrate;
 mod permissions;
@@ -25,22 +29,29 @@ mod pipeline;
 mod project;
 mod queue;
 mod serve;
+mod service;
 mod sign_in;
+mod status;
+mod suggestions;
 mod task;
+mod top;
+mod try_out;
 mod up;
 mod work;
 mod workspace;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
-pub(crate) use task::show::suggested_commands;
+pub(crate) use task::show::{format_plan_for_approval, format_task, suggested_commands};
 
 /// Run coding agents on development tasks, with plans, approvals, gates and budgets
 #[derive(Debug, Parser)]
 #[command(name = "tamma", version, arg_required_else_help = true)]
+#[command(override_usage = "tamma <COMMAND>\n       tamma \"What to do\"")]
 #[command(after_help = "Exit codes: 0 success, 1 failure, 2 usage error, \
                         3 a task is waiting on a person")]
 pub(crate) struct Cli {
@@ -56,11 +67,34 @@ enum Command {
     /// each with its reason. In a repository without commits, commits the file, because a task needs
     /// a commit to start from.
     Init(init::Args),
+    /// Try Tamma with an example repository and a demo agent
+    ///
+    /// Makes a small repository in an empty folder, starts Tamma in the background and adds a task, whose
+    /// plan then waits for your approval. The demo agent is part of Tamma: it follows a script and uses no
+    /// model, no key and no network.
+    Try(try_out::Args),
     /// Start Tamma on this machine
     ///
     /// Starts private PostgreSQL and Temporal servers from the installed programs, unless you name
     /// running ones. Their data is kept. Registers the current repository as a project.
     Up(up::Args),
+    /// Stop Tamma on this machine
+    ///
+    /// Stops the `tamma up` of the data folder, in the background or in another terminal, and waits for
+    /// its end. Tasks resume at the next start.
+    Down(down::Args),
+    /// Show what runs on this machine, and what waits
+    ///
+    /// Exits with 1 if Tamma is not running.
+    Status(status::Args),
+    /// Show the logs of Tamma on this machine
+    ///
+    /// The API server and the worker write a log if they run in the background (`tamma up --detach`, a
+    /// service). The private PostgreSQL and Temporal servers always do.
+    Logs(logs::Args),
+    /// Run Tamma as a service of your user
+    #[command(subcommand, arg_required_else_help = true)]
+    Service(service::Command),
     /// Start the API server
     Serve(serve::ServeArgs),
     /// Start a worker
@@ -73,7 +107,7 @@ enum Command {
     /// Check that this machine is ready
     ///
     /// Each line starts with ✓ (passed), ! (optional, missing) or ✗ (required, missing). Exits with 1
-    /// if a required check fails. Changes nothing.
+    /// if a required check fails, so that no task could run. Changes nothing.
     Doctor(doctor::Args),
     /// Measure an agent on a set of tasks
     ///
@@ -85,6 +119,13 @@ enum Command {
     ///
     /// For bash: tamma completions bash > ~/.local/share/bash-completion/completions/tamma
     Completions(completions::Args),
+    /// Do a task in this repository: set up, start, add, follow, decide
+    ///
+    /// Short form: tamma "What to do". Writes tamma.yaml if there is none, starts Tamma in the background
+    /// if it is not running, adds the task and follows it. On a terminal, it asks you for each decision.
+    /// Otherwise it prints what is waiting and the commands that answer, and exits with 3. Exits with 0
+    /// if the task was completed, and with 1 if it failed or was cancelled.
+    Do(do_task::Args),
     /// Add, list, show and follow tasks
     #[command(subcommand, arg_required_else_help = true)]
     Task(task::Command),
@@ -93,6 +134,11 @@ enum Command {
     Pipeline(pipeline::Command),
     /// List tasks and pipelines waiting on a person
     Inbox(inbox::Args),
+    /// Watch and steer tasks in the terminal
+    ///
+    /// Shows the board, the inbox, tasks, logs and open decisions. The keys are at the bottom; `?` lists
+    /// all of them. Needs 80 columns and 24 rows, and works over SSH.
+    Top(top::Args),
     /// Approve a plan
     ///
     /// In a terminal, shows the plan and asks for confirmation. In a script, pass --plan with the hash of
@@ -101,11 +147,20 @@ enum Command {
     Approve(actions::ApproveArgs),
     /// Reject a plan
     Reject(actions::RejectArgs),
-    /// Revise or edit a plan, or change the task
+    /// Accept a change that awaits your review
     ///
-    /// Revises a plan that awaits approval; otherwise edits the request and replans. Choose with
-    /// --revise-plan or --change-task. With --set, edits fields of the plan without a planner.
-    Modify(actions::ModifyArgs),
+    /// In a terminal, shows the change and asks for confirmation. In a script, pass --commit with the hash
+    /// of the commit you reviewed. To send it back, use `tamma answer TASK request-changes`.
+    Accept(actions::AcceptArgs),
+    /// Ask for another plan, or edit a plan
+    ///
+    /// The planner makes a new plan from your text. With --set, edits fields of the plan without a
+    /// planner. To change what the task is about, use `tamma change-task`.
+    RevisePlan(actions::RevisePlanArgs),
+    /// Change the request of a task, and replan
+    ///
+    /// Works in every open state. To keep the request and change only the plan, use `tamma revise-plan`.
+    ChangeTask(actions::ChangeTaskArgs),
     /// Pause a task
     Pause(actions::TaskArgs),
     /// Resume a paused task
@@ -116,7 +171,7 @@ enum Command {
     Retry(actions::RetryArgs),
     /// Reply to an agent's question
     Reply(actions::ReplyArgs),
-    /// Answer any open question, such as accepting a change
+    /// Answer any open question, such as requesting changes
     Answer(Box<actions::AnswerArgs>),
     /// Convene the council on a task
     ///
@@ -172,6 +227,9 @@ enum Command {
     /// Run a scripted agent of an evaluation on standard input and output
     #[command(hide = true)]
     EvalAgent(eval::EvalAgentArgs),
+    /// Run the demo agent of `tamma try` on standard input and output; it uses no model
+    #[command(hide = true)]
+    DemoAgent,
     /// Write the command reference as Markdown
     #[command(hide = true)]
     HelpReference,
@@ -179,14 +237,38 @@ enum Command {
 
 /// Parses the command line. Prints help or a usage error and exits, if there is nothing to run.
 pub(crate) fn parse() -> Cli {
-    let mut matches = help::arrange(Cli::command()).get_matches();
+    let arguments = with_do_command(std::env::args_os().collect());
+    let mut command = help::arrange(Cli::command());
+    let matches = command.try_get_matches_from_mut(&arguments);
+    let mut matches = matches
+        .unwrap_or_else(|error| suggestions::add_suggestion(error, &command, &arguments).exit());
     Cli::from_arg_matches_mut(&mut matches).unwrap_or_else(|error| error.exit())
+}
+
+/// Inserts the command `do` before a request, as in `tamma "Fix the typo"`.
+fn with_do_command(mut arguments: Vec<OsString>) -> Vec<OsString> {
+    let first = arguments.get(1).and_then(|first| first.to_str());
+    if first.is_some_and(is_request) {
+        arguments.insert(1, OsString::from("do"));
+    }
+    arguments
+}
+
+/// Returns `true` for a text that can only be a request: several words, and not an option.
+fn is_request(text: &str) -> bool {
+    !text.starts_with('-') && text.split_whitespace().count() > 1
 }
 
 /// Runs the parsed command and returns its exit code.
 pub(crate) fn run(tamma: &Cli) -> Result<ExitCode> {
     match &tamma.command {
         Command::Init(arguments) => init::run(arguments),
+        Command::Try(arguments) => try_out::run(arguments),
+        Command::Down(arguments) => down::run(arguments),
+        Command::Status(arguments) => status::run(arguments),
+        Command::Logs(arguments) => logs::run(arguments),
+        Command::Service(command) => service::run(command),
+        Command::Do(arguments) => do_task::run(arguments),
         Command::Up(arguments) => up::run(arguments),
         Command::Serve(arguments) => serve::run(arguments),
         Command::Work(arguments) => work::run(arguments),
@@ -195,13 +277,17 @@ pub(crate) fn run(tamma: &Cli) -> Result<ExitCode> {
         Command::Doctor(arguments) => doctor::run(arguments),
         Command::Eval(arguments) => eval::run(arguments),
         Command::EvalAgent(arguments) => eval::run_agent(arguments),
+        Command::DemoAgent => try_out::run_agent(),
         Command::Completions(arguments) => completions::run(arguments),
         Command::Task(command) => task::run(command),
         Command::Pipeline(command) => pipeline::run(command),
         Command::Inbox(arguments) => inbox::run(arguments),
+        Command::Top(arguments) => top::run(arguments),
         Command::Approve(arguments) => actions::approve(arguments),
         Command::Reject(arguments) => actions::reject(arguments),
-        Command::Modify(arguments) => actions::modify(arguments),
+        Command::Accept(arguments) => actions::accept(arguments),
+        Command::RevisePlan(arguments) => actions::revise_plan(arguments),
+        Command::ChangeTask(arguments) => actions::change_task(arguments),
         Command::Pause(one) => actions::pause(one),
         Command::Resume(one) => actions::resume(one),
         Command::Cancel(arguments) => actions::cancel(arguments),
@@ -225,5 +311,26 @@ pub(crate) fn run(tamma: &Cli) -> Result<ExitCode> {
         Command::SignIn(arguments) => sign_in::run(arguments),
         Command::Workspace(command) => workspace::run(command),
         Command::HelpReference => help_reference::run(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn arguments(words: &[&str]) -> Vec<OsString> {
+        std::iter::once("tamma").chain(words.iter().copied()).map(OsString::from).collect()
+    }
+
+    #[test]
+    fn several_words_in_one_argument_are_a_request() {
+        let with_do = |words: &[&str]| with_do_command(arguments(words));
+        assert_eq!(with_do(&["Fix the typo"]), arguments(&["do", "Fix the typo"]));
+        let with_option = ["Fix it\nin README.md", "--json"];
+        assert_eq!(with_do(&with_option), arguments(&["do", with_option[0], "--json"]));
+        for others in [&["task", "add", "Fix the typo"][..], &["inbox"], &["--help me"], &[""], &[]]
+        {
+            assert_eq!(with_do(others), arguments(others), "{others:?}");
+        }
     }
 }

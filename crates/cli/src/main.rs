@@ -4,11 +4,14 @@
 //! decisions: it calls the other crates and prints their results.
 
 mod agents;
+mod background;
 mod client;
 mod commands;
+mod commit_files;
 mod config_draft;
 mod data_folder;
 mod endpoint;
+mod example_project;
 mod identity;
 mod operator_file;
 mod operator_token;
@@ -20,6 +23,7 @@ mod roles;
 mod services;
 mod style;
 mod survey;
+mod top;
 mod watch;
 
 use std::process::ExitCode;

@@ -26,6 +26,15 @@ pub(crate) struct Repository {
 }
 
 impl Repository {
+    /// Creates a repository in a folder, with `main` as its branch.
+    pub(crate) fn init(folder: &Path) -> Result<Self> {
+        let output = run_git(folder, &["init", "--quiet", "--initial-branch=main"])?;
+        if !output.status.success() {
+            bail!("git cannot create a repository: {}", git_message(&output));
+        }
+        Self::containing(folder)
+    }
+
     /// Finds the repository that contains a folder.
     pub(crate) fn containing(folder: &Path) -> Result<Self> {
         if !folder.is_dir() {
@@ -89,7 +98,7 @@ impl Repository {
         Ok(head.status.success())
     }
 
-    /// Commits one file and returns the short commit hash.
+    /// Commits one file, or all files of a folder, and returns the short commit hash.
     pub(crate) fn commit(&self, file: &str, message: &str) -> Result<String> {
         let mut arguments = Vec::new();
         if !self.has_identity()? {

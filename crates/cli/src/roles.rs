@@ -329,6 +329,13 @@ pub(crate) fn cancel_on_signal(stop: &CancellationToken) -> Result<()> {
     Ok(())
 }
 
+/// Ignores SIGHUP, so that a background process outlives its terminal.
+pub(crate) fn ignore_hangups() -> Result<()> {
+    let mut hangups = signal(SignalKind::hangup())?;
+    tokio::spawn(async move { while hangups.recv().await.is_some() {} });
+    Ok(())
+}
+
 /// Returns the environment variables of this process, for configuration and agents.
 pub(crate) fn environment() -> BTreeMap<String, String> {
     std::env::vars_os()
@@ -416,12 +423,13 @@ pub(crate) fn block_on<T>(role: impl Future<Output = Result<T>>) -> Result<T> {
         .unwrap_or_else(|_| {
             EnvFilter::new("warn,temporalio_sdk_core=error,temporalio_client=error")
         });
-    // Fails only if a subscriber is already set.
+    let is_terminal = std::io::stderr().is_terminal();
+    // Fails only if a subscriber is already set. `tamma logs` selects lines by their target.
     let _ = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none())
-        .with_target(false)
+        .with_ansi(is_terminal && std::env::var_os("NO_COLOR").is_none())
+        .with_target(!is_terminal)
         .try_init();
     // Sessions of agents are polled deep in the stack, in development builds most of all.
     let mut runtime = tokio::runtime::Builder::new_multi_thread();

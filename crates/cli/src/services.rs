@@ -5,11 +5,16 @@
 //! order. If `tamma up` is killed, the kernel signals them (if `setpriv` is installed). The next start
 //! in the same data folder stops any that are left.
 //!
+//! Tamma's own packages bring both programs ([`bundle`]). They run from copies in the data folder, whose
+//! files are verified before each start ([`program_copy`]).
+//!
 //! `wait_for_exit` reports an unexpected exit. The caller decides whether to call `restart`, which
 //! keeps the address.
 
+mod bundle;
 mod postgres;
 mod process;
+mod program_copy;
 mod programs;
 mod temporal;
 #[cfg(test)]
@@ -39,7 +44,7 @@ const GIVEN_TEMPORAL: &str =
 pub(crate) enum Error {
     /// Another process uses the data folder.
     #[error(
-        "{} is using the data folder `{}`: stop it with Ctrl-C, or choose another folder with \
+        "{} is using the data folder `{}`: stop it with `tamma down` or Ctrl-C, or choose another folder with \
          `--data`",
         by.map_or("another `tamma up`".to_owned(), |pid| format!("`tamma up` (process {pid})")),
         data.display()
@@ -97,6 +102,52 @@ pub(crate) enum Error {
         required: u32,
         /// Installed major versions.
         installed: String,
+    },
+    /// Data of an older PostgreSQL, whose programs are not there for the upgrade.
+    #[error(
+        "the database in the data folder was created by PostgreSQL {from}, and this Tamma brings {to}: \
+         the upgrade needs the programs of {from}, which are not installed; install them (`apt install \
+         postgresql-{from}`, `brew install postgresql@{from}`), or return to the version of Tamma that \
+         ran before"
+    )]
+    UpgradeImpossible {
+        /// Major version that created the data.
+        from: u32,
+        /// Major version of the package.
+        to: u32,
+    },
+    /// `pg_upgrade` failed. The data is as it was.
+    #[error(
+        "cannot upgrade the database from PostgreSQL {from} to {to}: `pg_upgrade` failed, and the data \
+         is unchanged; it needs as much free disk space as the database (details in `{}`). To stay with \
+         PostgreSQL {from}, set TAMMA_POSTGRES_BIN to `{}`. End of its output:\n{output}",
+        details.display(),
+        programs.display()
+    )]
+    PgUpgrade {
+        /// Major version of the data.
+        from: u32,
+        /// Major version of the new programs.
+        to: u32,
+        /// Folder with the old programs.
+        programs: PathBuf,
+        /// Folder with the logs of `pg_upgrade`.
+        details: PathBuf,
+        /// End of its output.
+        output: String,
+    },
+    /// Copy of a program differs from its manifest.
+    #[error(
+        "`{}` is not the file that Tamma copied: its SHA-256 has changed; remove the folder `{}`, install \
+         Tamma again, and start it again",
+        file.display(),
+        folder.display()
+    )]
+    ProgramChanged {
+        /// File that was changed, added or removed.
+        file: PathBuf,
+        /// Folder of the copy.
+        folder: PathBuf,
     },
     /// Running as root without another user to run the server as.
     #[error(

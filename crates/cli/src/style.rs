@@ -4,10 +4,11 @@
 
 use anstyle::{AnsiColor, Style};
 use chrono::{DateTime, FixedOffset, Utc};
+use tamma_core::cost::Usd;
 pub(crate) use tamma_core::format::{format_duration, format_number, format_usd, humanize};
 use tamma_core::level::RiskLevel;
-use tamma_core::task_loop::{Phase, State};
-use tamma_server::dto::{RunUsage, Spend, TaskDetail};
+use tamma_core::task_loop::{NextStep, Phase, State};
+use tamma_server::dto::{RunUsage, Spend, TaskCard, TaskDetail};
 
 /// Emphasised text.
 pub(crate) const STRONG: Style = Style::new().bold();
@@ -81,8 +82,30 @@ pub(crate) fn format_time(at: DateTime<Utc>, zone: FixedOffset) -> String {
     at.with_timezone(&zone).format("%H:%M:%S").to_string()
 }
 
-/// Formats spending. A leading `~` marks a partial estimate.
+/// Returns the next step of a task, with its time in this time zone.
+pub(crate) fn next_step_text(card: &TaskCard, zone: FixedOffset) -> Option<String> {
+    let text = card.next_text.clone()?;
+    let time = match &card.next {
+        Some(NextStep::Answer { reminder_at, .. }) => *reminder_at,
+        Some(NextStep::Quota { until, .. }) => Some(*until),
+        Some(NextStep::RetryJob { at, .. }) => Some(*at),
+        Some(NextStep::JobRunning { expected_by, .. }) => *expected_by,
+        Some(
+            NextStep::Resume { .. } | NextStep::JobStopping { .. } | NextStep::PullRequest { .. },
+        )
+        | None => None,
+    };
+    let Some(time) = time.filter(|_| zone.local_minus_utc() != 0) else { return Some(text) };
+    let utc = time.format("%Y-%m-%d %H:%M UTC").to_string();
+    let local = time.with_timezone(&zone).format("%Y-%m-%d %H:%M").to_string();
+    Some(text.replace(&utc, &local))
+}
+
+/// Formats spending. A leading `~` marks a partial estimate. An unknown cost is not zero.
 pub(crate) fn format_spend(spend: &Spend) -> String {
+    if spend.estimated && spend.usd == Usd::ZERO {
+        return "unknown".to_owned();
+    }
     let about = if spend.estimated { "~" } else { "" };
     format!("{about}{}", format_usd(spend.usd))
 }
@@ -114,6 +137,31 @@ pub(crate) fn terminal_width() -> Option<usize> {
     comfy_table::Table::new().width().map(usize::from)
 }
 
+/// Smallest terminal width, in characters, at which tables with many columns are readable.
+const TABLE_WIDTH: usize = 100;
+
+/// Returns the terminal width if it is too small for a table with many columns.
+pub(crate) fn narrow_width() -> Option<usize> {
+    terminal_width().filter(|width| *width < TABLE_WIDTH)
+}
+
+/// Breaks a text at spaces so that it fits into `width` characters. Every line starts with `indent`
+/// spaces. Words are never broken.
+pub(crate) fn wrap(text: &str, width: usize, indent: usize) -> String {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        let length = word.chars().count();
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + 1 + length <= width => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(format!("{:indent$}{word}", "")),
+        }
+    }
+    lines.join("\n")
+}
+
 /// Returns the current time.
 #[expect(clippy::disallowed_methods, reason = "times on the terminal are relative to now")]
 pub(crate) fn now() -> DateTime<Utc> {
@@ -128,6 +176,30 @@ pub(crate) fn local_offset() -> FixedOffset {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn narrow_text_is_broken_at_spaces_only() {
+        let text = "a word and an unbreakablelongword";
+        assert_eq!(wrap(text, 12, 2), "  a word and\n  an\n  unbreakablelongword");
+        assert_eq!(wrap("", 12, 2), "");
+    }
+
+    #[test]
+    fn the_time_of_the_next_step_is_local() {
+        let at: DateTime<Utc> = "2026-11-15T23:30:00Z".parse().expect("a time");
+        let next = NextStep::Quota { provider: "anthropic".parse().expect("a name"), until: at };
+        let detail: TaskDetail =
+            serde_json::from_str(include_str!("../tests/fixtures/waits.json")).expect("a task");
+        let mut card = detail.card;
+        card.next_text = Some(next.to_string());
+        card.next = Some(next);
+        let text = |hours: i32| {
+            let zone = FixedOffset::east_opt(hours * 3600).expect("a zone");
+            next_step_text(&card, zone).expect("a next step")
+        };
+        assert!(text(1).ends_with("2026-11-16 00:30"), "{}", text(1));
+        assert!(text(0).ends_with("2026-11-15 23:30 UTC"), "{}", text(0));
+    }
 
     #[test]
     fn costs_are_metered_reported_or_unknown() {

@@ -47,17 +47,69 @@ pub(crate) struct WatchOptions {
     pub(crate) until_asked: bool,
     /// Print entries as JSON lines, as the server sends them.
     pub(crate) json: bool,
+    /// Print questions without the commands that answer them: the caller asks.
+    pub(crate) asks_inline: bool,
+}
+
+/// Reason why watching ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum WatchEnd {
+    /// The task was completed.
+    Completed,
+    /// The task failed or was cancelled.
+    Unsuccessful,
+    /// The task needs a person.
+    NeedsPerson,
+}
+
+impl WatchEnd {
+    /// Returns the documented exit code.
+    pub(crate) fn exit_code(self) -> ExitCode {
+        match self {
+            Self::Completed => ExitCode::SUCCESS,
+            Self::Unsuccessful => ExitCode::FAILURE,
+            Self::NeedsPerson => ExitCode::from(EXIT_NEEDS_PERSON),
+        }
+    }
+}
+
+/// Part of a task's history that was already shown, so that watching can continue after it.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct WatchPosition {
+    /// Sequence number of the last printed entry; 0 before the first.
+    last_sequence: u64,
+    /// Number of the question that was printed last.
+    shown_question: Option<u32>,
+    /// Number of the question that the person has answered. It may still be stored as open.
+    answered_question: Option<u32>,
+}
+
+impl WatchPosition {
+    /// Marks the last printed question as answered.
+    pub(crate) fn mark_answered(&mut self) {
+        self.answered_question = self.shown_question;
+    }
 }
 
 /// Follows a task until it is closed, or with `until_asked` until it needs a person.
 pub(crate) async fn watch(client: &Client, task: Uuid, options: WatchOptions) -> Result<ExitCode> {
+    let end = watch_from(client, task, options, &mut WatchPosition::default()).await?;
+    Ok(end.exit_code())
+}
+
+/// Follows a task from a position, and moves the position.
+pub(crate) async fn watch_from(
+    client: &Client,
+    task: Uuid,
+    options: WatchOptions,
+    position: &mut WatchPosition,
+) -> Result<WatchEnd> {
     let screen = Screen::new(options.json);
     let mut watch = TaskWatcher {
         client,
         task,
         options,
-        last_sequence: 0,
-        shown_question: None,
+        position,
         unchecked_plan: None,
         card: None,
         run: None,
@@ -66,16 +118,18 @@ pub(crate) async fn watch(client: &Client, task: Uuid, options: WatchOptions) ->
     let mut outage = Duration::ZERO;
     let mut backoff = Backoff::new(MIN_BACKOFF, MAX_BACKOFF);
     loop {
-        let last_sequence = watch.last_sequence;
+        let last_sequence = watch.position.last_sequence;
         match watch.follow().await {
-            Ok(Some(code)) => return Ok(code),
+            Ok(Some(end)) => return Ok(end),
             // The server ended the stream; it may be restarting.
             Ok(None) => {}
-            Err(error) if !is_transient(&error) || watch.last_sequence == 0 => return Err(error),
+            Err(error) if !is_transient(&error) || watch.position.last_sequence == 0 => {
+                return Err(error);
+            }
             Err(error) if outage >= MAX_OUTAGE => return Err(error),
             Err(_) => watch.screen.set_status("server unreachable; retrying"),
         }
-        if watch.last_sequence > last_sequence {
+        if watch.position.last_sequence > last_sequence {
             outage = Duration::ZERO;
             backoff.reset();
         }
@@ -98,10 +152,7 @@ struct TaskWatcher<'a> {
     client: &'a Client,
     task: Uuid,
     options: WatchOptions,
-    /// Sequence number of the last printed entry; 0 before the first.
-    last_sequence: u64,
-    /// Number of the question that was printed last.
-    shown_question: Option<u32>,
+    position: &'a mut WatchPosition,
     /// Entry of a new plan, which is printed together with its check.
     unchecked_plan: Option<HistoryEntry>,
     /// Task as last fetched.
@@ -112,13 +163,13 @@ struct TaskWatcher<'a> {
 }
 
 impl TaskWatcher<'_> {
-    /// Follows one stream to its end. Returns the exit code if there is nothing more to follow.
-    async fn follow(&mut self) -> Result<Option<ExitCode>> {
+    /// Follows one stream to its end. Returns a reason if there is nothing more to follow.
+    async fn follow(&mut self) -> Result<Option<WatchEnd>> {
         let path = format!("/tasks/{}/events", self.task);
         let request = self
             .client
             .request(Method::GET, &path)
-            .header("last-event-id", self.last_sequence.to_string());
+            .header("last-event-id", self.position.last_sequence.to_string());
         let response = self.client.send(request).await?;
         if response.status() == StatusCode::NO_CONTENT {
             return self.check_state().await;
@@ -153,8 +204,8 @@ impl TaskWatcher<'_> {
                     _ => self.print_entry(&event.data)?,
                 }
             }
-            if let Some(code) = self.check_state().await? {
-                return Ok(Some(code));
+            if let Some(end) = self.check_state().await? {
+                return Ok(Some(end));
             }
         }
     }
@@ -202,7 +253,7 @@ impl TaskWatcher<'_> {
     fn print_entry(&mut self, data: &str) -> Result<()> {
         let line: RecordedEntry =
             serde_json::from_str(data).context("cannot parse a history entry from the server")?;
-        self.last_sequence = line.entry.sequence;
+        self.position.last_sequence = line.entry.sequence;
         if self.options.json {
             return self.screen.print_line(data);
         }
@@ -224,12 +275,12 @@ impl TaskWatcher<'_> {
         Ok(())
     }
 
-    /// Fetches the task and returns the exit code if watching is over.
-    async fn check_state(&mut self) -> Result<Option<ExitCode>> {
+    /// Fetches the task and returns a reason if watching is over.
+    async fn check_state(&mut self) -> Result<Option<WatchEnd>> {
         let detail: TaskDetail = self.client.get(&format!("/tasks/{}", self.task), &[]).await?;
         if detail.card.state.is_terminal() {
             // Print entries that arrived since the last one first.
-            if detail.card.entries > self.last_sequence {
+            if detail.card.entries > self.position.last_sequence {
                 return Ok(None);
             }
             self.screen.clear_status();
@@ -237,27 +288,30 @@ impl TaskWatcher<'_> {
                 self.screen.print_line(&outcome_message(&detail))?;
             }
             let done = detail.card.state == State::Completed;
-            return Ok(Some(if done { ExitCode::SUCCESS } else { ExitCode::FAILURE }));
+            return Ok(Some(if done { WatchEnd::Completed } else { WatchEnd::Unsuccessful }));
         }
         self.card = Some(detail.card.clone());
         self.run.clone_from(&detail.current_run);
         self.update_status();
         // The entries that led to the question are printed before it.
-        let all_shown = detail.card.entries <= self.last_sequence;
+        let all_shown = detail.card.entries <= self.position.last_sequence;
         let question =
             detail.question.as_ref().filter(|_| detail.card.waits_for_person && all_shown);
         match question {
-            Some(question) if self.shown_question != Some(question.number) => {
-                self.shown_question = Some(question.number);
+            Some(question) if self.position.shown_question != Some(question.number) => {
+                self.position.shown_question = Some(question.number);
                 if !self.options.json {
-                    self.screen.print_line(&question_message(&detail))?;
+                    let with_commands = !self.options.asks_inline;
+                    self.screen.print_line(&question_message(&detail, with_commands))?;
                 }
             }
             _ => {}
         }
-        if question.is_some() && self.options.until_asked {
+        let answered = self.position.answered_question;
+        let is_open = question.is_some_and(|question| Some(question.number) != answered);
+        if is_open && self.options.until_asked {
             self.screen.clear_status();
-            return Ok(Some(ExitCode::from(EXIT_NEEDS_PERSON)));
+            return Ok(Some(WatchEnd::NeedsPerson));
         }
         Ok(None)
     }
@@ -307,7 +361,8 @@ fn status_line(
     if let Some(run) = run {
         return run_status_line(run, now);
     }
-    let next = card.next_text.as_deref().unwrap_or("no next step");
+    let next = style::next_step_text(card, style::local_offset());
+    let next = next.as_deref().unwrap_or("no next step");
     format!(
         "{} for {} · {} · {}",
         humanize(&card.state),
@@ -344,8 +399,8 @@ fn outcome_message(detail: &TaskDetail) -> String {
     text
 }
 
-/// Formats the open question with the commands that answer it.
-fn question_message(detail: &TaskDetail) -> String {
+/// Formats the open question, and the commands that answer it.
+fn question_message(detail: &TaskDetail, with_commands: bool) -> String {
     let cause = detail.question.as_ref().map_or("a decision is needed", |it| &it.cause_text);
     let asked_ago = detail.question.as_ref().map(|it| format_ago(it.asked_at, style::now()));
     let mut text = format!(
@@ -359,8 +414,10 @@ fn question_message(detail: &TaskDetail) -> String {
             style::push_fmt(&mut text, format_args!("\n  {}", sanitize(line)));
         }
     }
-    for command in crate::commands::suggested_commands(detail) {
-        style::push_fmt(&mut text, format_args!("\n    {command}"));
+    if with_commands {
+        for command in crate::commands::suggested_commands(detail) {
+            style::push_fmt(&mut text, format_args!("\n    {command}"));
+        }
     }
     text
 }

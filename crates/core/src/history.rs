@@ -23,6 +23,7 @@ use crate::pull_request::PullRequestStage;
 use crate::review::{GateCounts, ReviewSummary};
 use crate::rules::AgentSelection;
 use crate::state::{State, Trigger};
+use crate::task::TaskEdit;
 use crate::time::Timestamp;
 use crate::version::FormatVersion;
 
@@ -130,6 +131,7 @@ pub enum EntryName {
     SmTaskPaused,
     SmTaskResumed,
     SmTaskModified,
+    SmTaskEdited,
     SmTaskRetried,
     SmRolledBack,
     SmSkipped,
@@ -262,6 +264,8 @@ pub enum EntryData {
     PullRequest(PullRequestStage),
     /// Rating by a person, 1 to 5.
     Rating(u8),
+    /// New title, priority or labels.
+    Edited(TaskEdit),
 }
 
 impl EntryData {

@@ -51,7 +51,7 @@ pub use alerts::{
     AlertChannel, AlertRules, ChannelProblem, ChannelType, QuietHours, TimeOfDay, TimeZone,
 };
 pub use checkout::CheckoutRules;
-pub use critical::{count_critical_files, is_critical};
+pub use critical::{count_critical_files, critical_paths, is_critical};
 pub use delivery::{
     AftercareRules, DeliveryMode, DeliveryRules, IntakeRules, MergeMethod, MergeQueueMode,
     MergeQueueRules, PullRequestRules,

@@ -20,6 +20,72 @@ pub fn is_title(text: &str) -> bool {
     (1..=MAX_TITLE_CHARS).contains(&length) && !text.contains(char::is_control)
 }
 
+/// Maximum number of labels of a task.
+pub const MAX_LABELS: usize = 20;
+
+/// Maximum length of a label, in characters.
+pub const MAX_LABEL_CHARS: usize = 50;
+
+/// Returns `true` if a text can be a label: short, on one line and without a comma, which separates
+/// labels in forms.
+pub fn is_label(text: &str) -> bool {
+    let length = text.chars().count();
+    (1..=MAX_LABEL_CHARS).contains(&length)
+        && text.trim() == text
+        && !text.contains(|character: char| character.is_control() || character == ',')
+}
+
+/// Edit of a task's title, priority or labels. `None` leaves a field as it is.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TaskEdit {
+    /// New title.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub title: Option<String>,
+    /// New priority.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub priority: Option<Priority>,
+    /// New labels, which replace all earlier ones.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub labels: Option<Vec<String>>,
+}
+
+impl TaskEdit {
+    /// Checks that the edit changes something, and that its values are valid.
+    pub fn validate(&self) -> Result<(), TaskEditError> {
+        if *self == Self::default() {
+            return Err(TaskEditError::Empty);
+        }
+        if self.title.as_deref().is_some_and(|title| !is_title(title)) {
+            return Err(TaskEditError::Title);
+        }
+        let labels = self.labels.as_deref().unwrap_or_default();
+        if labels.len() > MAX_LABELS {
+            return Err(TaskEditError::TooManyLabels);
+        }
+        match labels.iter().find(|label| !is_label(label)) {
+            Some(label) => Err(TaskEditError::Label(label.chars().take(MAX_LABEL_CHARS).collect())),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Reason why an edit is not valid.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum TaskEditError {
+    /// Nothing to change.
+    #[error("the edit changes nothing; give a title, a priority or labels")]
+    Empty,
+    /// Title that is empty, too long or not one line.
+    #[error("a title is one line of 1 to {max} characters", max = MAX_TITLE_CHARS)]
+    Title,
+    /// More labels than a task can have.
+    #[error("a task has at most {max} labels", max = MAX_LABELS)]
+    TooManyLabels,
+    /// Label that is empty, too long, or has a comma or a control character.
+    #[error("`{0}` is not a label; use 1 to {max} characters without a comma", max = MAX_LABEL_CHARS)]
+    Label(String),
+}
+
 /// Type of a task
 #[derive(
     Debug,

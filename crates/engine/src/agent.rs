@@ -240,18 +240,7 @@ pub enum AgentUpdate {
     /// Part of the agent's reasoning.
     Thought(String),
     /// Tool call started or changed.
-    ToolCall {
-        /// ID of the call, chosen by the agent.
-        id: String,
-        /// Title, if reported.
-        title: Option<String>,
-        /// Status, if reported.
-        status: Option<String>,
-        /// Kind of tool, if reported.
-        kind: Option<String>,
-        /// Files that the call concerns.
-        locations: Vec<String>,
-    },
+    ToolCall(ToolCallUpdate),
     /// Complete to-do list of the agent.
     Plan(Vec<PlanEntry>),
     /// Progress report of the agent.
@@ -270,8 +259,52 @@ pub enum AgentUpdate {
     PromptedAgain(String),
     /// Agent submitted its claims about an implementing run.
     ResultSubmitted(RunResult),
+    /// Agent submitted a valid plan or verdict.
+    DocumentSubmitted {
+        /// `plan` or `verdict`.
+        name: &'static str,
+        /// Document as JSON.
+        content: serde_json::Value,
+    },
     /// Any other update, as received.
     Other(serde_json::Value),
+}
+
+/// Start or change of a tool call. Fields that the agent left out are unchanged.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ToolCallUpdate {
+    /// ID of the call, chosen by the agent.
+    pub id: String,
+    /// Title, if reported.
+    pub title: Option<String>,
+    /// Status, if reported.
+    pub status: Option<String>,
+    /// Kind of tool, if reported.
+    pub kind: Option<String>,
+    /// Files that the call concerns.
+    pub locations: Vec<String>,
+    /// Arguments of the tool, if reported.
+    pub input: Option<serde_json::Value>,
+    /// Complete output so far; it replaces earlier output. `None` if it was not reported.
+    pub content: Option<Vec<ToolContent>>,
+    /// Exit code of a command, if reported.
+    pub exit_code: Option<i64>,
+}
+
+/// Part of the output of a tool call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ToolContent {
+    /// Text, such as the output of a command.
+    Text(String),
+    /// Edit of a file.
+    Edit {
+        /// Path as the agent names it.
+        path: String,
+        /// Content before; `None` for a new file, or if the agent left it out.
+        old: Option<String>,
+        /// Content after.
+        new: String,
+    },
 }
 
 /// Item of an agent's to-do list.
@@ -586,20 +619,37 @@ impl AgentUpdate {
                     .map(|it| ThreadAnswer { answer: clean(it.answer), ..it })
                     .collect(),
             }),
-            Self::ToolCall { id, title, status, kind, locations } => {
-                Self::ToolCall { id, title: title.map(clean), status, kind, locations }
-            }
+            Self::ToolCall(call) => Self::ToolCall(ToolCallUpdate {
+                title: call.title.map(clean),
+                input: call.input.map(|input| redact_value(&input, redactor)),
+                content: call.content.map(|parts| {
+                    let clean = |part: ToolContent| match part {
+                        ToolContent::Text(text) => ToolContent::Text(clean(text)),
+                        ToolContent::Edit { path, old, new } => {
+                            ToolContent::Edit { path, old: old.map(clean), new: clean(new) }
+                        }
+                    };
+                    parts.into_iter().map(clean).collect()
+                }),
+                ..call
+            }),
             Self::PermissionDecided(request, decision) => {
                 let (title, command) = (clean(request.title), request.command.map(clean));
                 Self::PermissionDecided(PermissionRequest { title, command, ..request }, decision)
             }
-            Self::Other(value) => {
-                let text = redactor.redact(&value.to_string()).into_owned();
-                Self::Other(serde_json::from_str(&text).unwrap_or_default())
+            Self::DocumentSubmitted { name, content } => {
+                Self::DocumentSubmitted { name, content: redact_value(&content, redactor) }
             }
+            Self::Other(value) => Self::Other(redact_value(&value, redactor)),
             other => other,
         }
     }
+}
+
+/// Removes secrets from a JSON value.
+fn redact_value(value: &serde_json::Value, redactor: &Redactor) -> serde_json::Value {
+    let text = redactor.redact(&value.to_string()).into_owned();
+    serde_json::from_str(&text).unwrap_or_default()
 }
 
 impl RunReport {

@@ -266,6 +266,21 @@ impl Mirror {
         Ok(self.git.bare(&self.path).run_if_successful(&call).await?)
     }
 
+    /// Returns the content of a file at a commit, if the mirror has both and the file has at most
+    /// `max_bytes`. Fetches nothing.
+    pub async fn local_file(
+        &self,
+        commit: CommitId,
+        path: &str,
+        max_bytes: usize,
+    ) -> Result<Option<Vec<u8>>, Error> {
+        let call = ["cat-file", "blob", &format!("{commit}:{path}")];
+        let git = self.git.bare(&self.path).max_output(max_bytes);
+        let output = git.output(&call).await?;
+        let is_whole = output.code == Some(0) && !output.is_truncated;
+        Ok(is_whole.then_some(output.stdout))
+    }
+
     /// Ensures that a commit of a task is in the mirror. Another host may have made it.
     pub(crate) async fn fetch_work(&self, task: TaskId, commit: CommitId) -> Result<(), Error> {
         let name = commit.to_string();

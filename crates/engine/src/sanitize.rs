@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::agent::{AgentObserver, AgentUpdate, PlanEntry};
+use crate::agent::{AgentObserver, AgentUpdate, PlanEntry, ToolCallUpdate, ToolContent};
 use crate::permission::PermissionRequest;
 
 const ESCAPE: char = '\u{1b}';
@@ -130,13 +130,16 @@ fn sanitize_update(update: AgentUpdate) -> AgentUpdate {
         }
         AgentUpdate::Message(message) => AgentUpdate::Message(sanitize_owned(message)),
         AgentUpdate::Thought(thought) => AgentUpdate::Thought(sanitize_owned(thought)),
-        AgentUpdate::ToolCall { id, title, status, kind, locations } => AgentUpdate::ToolCall {
-            id: sanitize_owned(id),
-            title: title.map(sanitize_owned),
-            status: status.map(sanitize_owned),
-            kind: kind.map(sanitize_owned),
-            locations: locations.into_iter().map(sanitize_owned).collect(),
-        },
+        AgentUpdate::ToolCall(call) => AgentUpdate::ToolCall(ToolCallUpdate {
+            id: sanitize_owned(call.id),
+            title: call.title.map(sanitize_owned),
+            status: call.status.map(sanitize_owned),
+            kind: call.kind.map(sanitize_owned),
+            locations: call.locations.into_iter().map(sanitize_owned).collect(),
+            input: call.input.map(value),
+            content: call.content.map(|parts| parts.into_iter().map(sanitize_content).collect()),
+            exit_code: call.exit_code,
+        }),
         AgentUpdate::Plan(entries) => AgentUpdate::Plan(
             entries
                 .into_iter()
@@ -163,9 +166,21 @@ fn sanitize_update(update: AgentUpdate) -> AgentUpdate {
         | AgentUpdate::UsageReported(_)
         | AgentUpdate::ModelCalled(_)
         | AgentUpdate::BudgetWarning(_)
-        // Sanitised as a submission, and our own words.
+        // Sanitised as submissions, and our own words.
         | AgentUpdate::ResultSubmitted(_)
+        | AgentUpdate::DocumentSubmitted { .. }
         | AgentUpdate::PromptedAgain(_)) => other,
+    }
+}
+
+fn sanitize_content(content: ToolContent) -> ToolContent {
+    match content {
+        ToolContent::Text(text) => ToolContent::Text(sanitize_owned(text)),
+        ToolContent::Edit { path, old, new } => ToolContent::Edit {
+            path: sanitize_owned(path),
+            old: old.map(sanitize_owned),
+            new: sanitize_owned(new),
+        },
     }
 }
 

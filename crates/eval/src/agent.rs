@@ -1,5 +1,6 @@
-//! Scripted agents: `oracle` applies the known patch, `idle` does nothing, and `stand-in` takes the
-//! places of planner and validator where an evaluation measures an agent without them.
+//! Scripted agents: `oracle` applies the known patch, `idle` does nothing, `stand-in` takes the places of
+//! planner and validator where an evaluation measures an agent without them, and `demo` shows the task
+//! loop without a model.
 //!
 //! They speak the Agent Client Protocol on standard input and output, and submit through the tools of
 //! their session like any agent. They recognise the kind of a run by the tools that it offers, and
@@ -31,7 +32,12 @@ pub enum ScriptedRole {
     Idle,
     /// Plans without knowing anything, and judges nothing.
     StandIn,
+    /// Follows the script of an example project.
+    Demo,
 }
+
+/// Choice of a script by the prompt.
+pub(crate) type ScriptChoice = Box<dyn Fn(&str) -> AgentScript + Send + Sync>;
 
 /// Script of the agents for one task.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -58,9 +64,15 @@ pub struct ScriptedChange {
     pub path: String,
     /// Action on the file.
     pub action: FileAction,
+    /// Purpose in the plan; `None` for the summary of the plan.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub description: Option<String>,
     /// New content; `None` if the file is deleted or only planned.
     #[serde(default)]
     pub content: Option<String>,
+    /// Content that the first attempt writes instead. The next attempt finds it and replaces it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_attempt: Option<String>,
 }
 
 impl AgentScript {
@@ -86,7 +98,8 @@ impl AgentScript {
                 }
                 _ => None,
             };
-            changes.push(ScriptedChange { path, action, content });
+            let (description, first_attempt) = (None, None);
+            changes.push(ScriptedChange { path, action, description, content, first_attempt });
         }
         Ok(Self {
             answer: task.task.answer.clone(),
@@ -123,11 +136,43 @@ impl AgentScript {
                     if let Some(above) = path.parent() {
                         std::fs::create_dir_all(above)?;
                     }
-                    std::fs::write(&path, content)?;
+                    let is_second = |first: &String| {
+                        std::fs::read_to_string(&path).is_ok_and(|found| found == *first)
+                    };
+                    let first = change.first_attempt.as_ref().filter(|first| !is_second(first));
+                    std::fs::write(&path, first.unwrap_or(content))?;
                 }
                 (FileAction::Create | FileAction::Modify, None) => {}
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_attempt_replaces_the_first_one() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let script = AgentScript {
+            expected: ExpectedOutcome::Delivered,
+            criteria: Vec::new(),
+            answer: None,
+            notes: OracleNotes::default(),
+            changes: vec![ScriptedChange {
+                path: "deep/a.sh".to_owned(),
+                action: FileAction::Create,
+                description: None,
+                content: Some("right\n".to_owned()),
+                first_attempt: Some("wrong\n".to_owned()),
+            }],
+        };
+        for expected in ["wrong\n", "right\n"] {
+            script.apply(folder.path()).expect("written");
+            let found = std::fs::read_to_string(folder.path().join("deep/a.sh")).expect("there");
+            assert_eq!(found, expected);
+        }
     }
 }

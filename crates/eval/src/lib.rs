@@ -8,7 +8,7 @@ mod page;
 mod project_config;
 mod task_set;
 
-pub use agent::{AgentScript, ScriptedRole, serve};
+pub use agent::{AgentScript, ScriptedChange, ScriptedRole, serve};
 pub use case::{Arm, CaseKey, CaseOutcome, CaseResult, FileListMatch, OutputFolder, StartedCase};
 pub use checker::{CheckEnvironment, Checker, PatchCheck, TaskCheck};
 pub use measures::{ArmMeasures, EvalReport};

@@ -32,7 +32,7 @@ impl AgentChoice {
     pub fn new(agent: &str, model: Option<&str>) -> Self {
         match agent.parse() {
             Ok(role @ (ScriptedRole::Oracle | ScriptedRole::Idle)) => Self::Scripted(role),
-            Ok(ScriptedRole::StandIn) | Err(_) => {
+            Ok(ScriptedRole::StandIn | ScriptedRole::Demo) | Err(_) => {
                 Self::Real { agent: agent.to_owned(), model: model.map(str::to_owned) }
             }
         }

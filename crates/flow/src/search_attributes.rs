@@ -41,6 +41,10 @@ pub(crate) fn changed_values(
     if published.map(|task_loop| task_loop.state) != Some(now.state) {
         changed.push(STATE.value_set(now.state.to_string()));
     }
+    // The workflow starts with the priority; only an edit changes it.
+    if published.is_some_and(|before| before.priority != now.priority) {
+        changed.push(PRIORITY.value_set(now.priority.to_string()));
+    }
     if let Some(risk) =
         now.risk_level().filter(|risk| published.and_then(TaskLoop::risk_level) != Some(*risk))
     {

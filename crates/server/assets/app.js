@@ -61,44 +61,8 @@
   });
   addEventListener("pageshow", () => $$("form[data-sent]").forEach((f) => delete f.dataset.sent));
 
-  // Line comments. They are fields of the form that requests changes.
-  const comment = (row) => {
-    const form = $("#rework"), shape = $("#comment"), file = row.closest("table").dataset.file;
-    const no = row.id.slice(row.id.lastIndexOf("L") + 1);
-    if (!form || !shape || !/^\d+$/.test(no)) return false;
-    const there = row.nextElementSibling;
-    if (there && there.classList.contains("new")) { $("textarea", there).focus(); return true; }
-    const made = shape.content.cloneNode(true).firstElementChild;
-    const place = file + ":" + no;
-    $("b", made).textContent = place;
-    const where = document.createElement("input");
-    where.type = "hidden"; where.name = "comment_at"; where.value = place;
-    where.setAttribute("form", "rework");
-    made.firstElementChild.append(where);
-    $("button", made).addEventListener("click", () => { made.remove(); row.closest(".scroll").focus(); });
-    row.after(made);
-    form.closest("details").open = true;
-    $("textarea", made).focus();
-    return true;
-  };
-  document.addEventListener("click", (e) => {
-    const number = e.target.closest(".diff .no a");
-    if (number && comment(number.closest("tr"))) e.preventDefault();
-  });
-
-  // j and k: next and previous item; inside a diff, next and previous line.
-  let line = null;
+  // j and k: next and previous item. A change has its own keys (review.js).
   const step = (by) => {
-    const table = document.activeElement.closest(".scroll.code");
-    if (table) {
-      const rows = $$("tr[id]", table);
-      const i = Math.min(Math.max(rows.indexOf(line) + by, 0), rows.length - 1);
-      if (line) line.classList.remove("cur");
-      line = rows[i];
-      line.classList.add("cur");
-      line.scrollIntoView({ block: "nearest" });
-      return;
-    }
     const all = $$("[data-item]").filter((e) => e.offsetParent);
     if (!all.length) return;
     const i = all.indexOf(document.activeElement);
@@ -124,7 +88,6 @@
     else if (key === "n") location.href = "/tasks/new";
     else if (key === "?") $("#keys").togglePopover();
     else if (key === "a" && $("#q-title")) { $("#q-title").focus(); $("#q-title").scrollIntoView({ block: "center" }); }
-    else if (key === "c" && line) done = comment(line);
     else if (tab) tab.click();
     else done = false;
     if (done) e.preventDefault();

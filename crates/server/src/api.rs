@@ -106,6 +106,7 @@ fn routes() -> OpenApiRouter<ApiServices> {
         .routes(routes!(tasks::report))
         .routes(routes!(tasks::bundle))
         .routes(routes!(tasks::verdict))
+        .routes(routes!(actions::perform_bulk))
         .routes(routes!(actions::perform))
         .routes(routes!(actions::restart))
         .routes(routes!(history::list))

@@ -9,9 +9,11 @@ mod add_task;
 mod agent_pool;
 mod apply_rules;
 mod audit;
+mod bulk_actions;
 mod bundle;
 mod change;
 mod chat;
+mod consequence;
 mod knowledge;
 mod merge_queue;
 mod people;
@@ -39,17 +41,18 @@ use tamma_flow::WorkflowTuning;
 use tamma_store::{KnowledgeCache, ObjectStorage, Store};
 use temporalio_client::Client;
 
-pub(crate) use change::PostedComment;
+pub(crate) use change::{ChangeForReview, LineLocation};
 pub(crate) use chat::ChatMessage;
+pub(crate) use consequence::preview_answer;
 pub(crate) use permissions::{Principal, forbidden};
 pub(crate) use queries::{Cursor, PageRequest};
 pub(crate) use recovery::{ComparedSteps, Comparison};
-pub(crate) use runs::parse_run_number;
+pub(crate) use runs::{parse_run_id, parse_run_number};
 pub(crate) use verdict::VerdictFormat;
 
 use crate::live::LiveUpdates;
 use crate::problem::{FileProblem, Problem};
-use crate::server::{RemoteConfigReader, RepositoryInspector};
+use crate::server::{CommitFileReader, RemoteConfigReader, RepositoryInspector};
 
 /// Time limit for a request to Temporal.
 const TEMPORAL_TIMEOUT: Duration = Duration::from_secs(10);
@@ -70,6 +73,7 @@ pub(crate) struct App {
     pub(crate) knowledge_cache: KnowledgeCache,
     pub(crate) inspect_repository: Option<RepositoryInspector>,
     pub(crate) read_remote_config: Option<RemoteConfigReader>,
+    pub(crate) read_commit_file: Option<CommitFileReader>,
     /// Forges of the installation, with their credentials.
     pub(crate) forges: Forges,
     /// URL at which browsers reach the server, without a slash at its end.

@@ -22,7 +22,10 @@ mod run;
 mod task;
 
 pub use access::{AccessGrant, AccessImport, AccessList, AccessRecord, ProjectAccess};
-pub use action::{BudgetGrant, LineComment, ReviewedChange, TaskAction, TaskStatus};
+pub use action::{
+    BudgetGrant, BulkRequest, BulkResponse, BulkResult, LineComment, ReviewedChange, TaskAction,
+    TaskStatus,
+};
 pub use agent_pool::{AgentPool, AgentStatistics, PoolProvider, PoolRun, PoolWorker};
 pub use alert::{
     AlertDeliveries, AlertDelivery, AlertTestRequest, AlertTestResult, AlertTestResults,
@@ -53,7 +56,7 @@ pub use pipeline::{
     PipelinePhaseView, PipelineView, StoryTaskView,
 };
 pub use pull_request_badge::{ChecksSummary, PullRequestBadge};
-pub use run::{CurrentRun, RunDetail, RunLine, RunLines, RunList, RunUsage};
+pub use run::{CurrentRun, RunDetail, RunLine, RunLines, RunList, RunUsage, RunningCall};
 pub use task::{
     IterationOutcome, IterationSummary, OpenQuestion, PlanApproval, PlanDecision, PlanVersion,
     RiskFactor, RiskReport, SentAlert, StateTime, TaskDetail, TaskReportResponse, TaskUpdate,
@@ -144,6 +147,9 @@ pub struct RecordedEntry {
     pub entry: history::HistoryEntry,
     /// Time of storage, by the database's clock.
     pub recorded_at: DateTime<Utc>,
+    /// Words that the entry refers to: of the person who acted, or of the agent who asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub text: Option<String>,
 }
 
 /// Page of a task's history, oldest entries first.

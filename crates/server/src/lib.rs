@@ -26,7 +26,8 @@ pub use mcp::SCRUM_MASTER_COMMAND;
 pub use problem::{PROBLEM_MEDIA_TYPE as PROBLEM, Problem};
 pub use route_access::access_routes;
 pub use server::{
-    ApiServer, Error, RemoteConfigReader, RepositoryContents, RepositoryInspector, ServerConfig,
+    ApiServer, CommitFile, CommitFileReader, Error, RemoteConfigReader, RepositoryContents,
+    RepositoryInspector, ServerConfig,
 };
 
 /// Header with the name of the person that a request acts for.

@@ -12,7 +12,7 @@ use tamma_core::access::{AccessAction, AccessRights};
 use tamma_core::ids::{Name, TaskId};
 use tamma_store::Store;
 
-use crate::app::{Error, forbidden};
+use crate::app::{Error, forbidden, parse_run_id};
 use crate::problem::Problem;
 
 use AccessAction as A;
@@ -38,9 +38,11 @@ enum RouteRule {
     Anywhere(AccessAction),
     /// For those who can do this in the project of the task in the path.
     Task(AccessAction),
+    /// For those who can do this in the project of the run in the path.
+    Run(AccessAction),
 }
 
-use RouteRule::{Anywhere, Public, SignedIn, Task};
+use RouteRule::{Anywhere, Public, Run, SignedIn, Task};
 
 /// Method that stands for all of them.
 const ANY: &str = "*";
@@ -51,6 +53,7 @@ const ROUTES: &[(&str, &str, RouteRule)] = &[
     ("POST", "/api/v1/tasks", Anywhere(A::AddTask)),
     ("GET", "/api/v1/tasks/overdue", Anywhere(A::ReadProject)),
     ("GET", "/api/v1/tasks/failing", Anywhere(A::ReadProject)),
+    ("POST", "/api/v1/tasks/actions", Anywhere(A::ControlTask)),
     ("GET", "/api/v1/tasks/{id}", Task(A::ReadProject)),
     ("GET", "/api/v1/tasks/{id}/plan", Task(A::ReadContent)),
     ("GET", "/api/v1/tasks/{id}/diff", Task(A::ReadContent)),
@@ -119,6 +122,7 @@ const ROUTES: &[(&str, &str, RouteRule)] = &[
     ("GET", "/knowledge/{id}/edit", Anywhere(A::ReadProject)),
     ("POST", "/knowledge/{id}/edit", Anywhere(A::ProposeKnowledge)),
     ("POST", "/knowledge/{id}/decisions", Anywhere(A::DecideKnowledge)),
+    ("POST", "/knowledge/bulk", Anywhere(A::DecideKnowledge)),
     ("GET", "/chat", Anywhere(A::ReadProject)),
     ("POST", "/chat", Anywhere(A::ReadProject)),
     ("POST", "/chat/confirm", Anywhere(A::ReadProject)),
@@ -132,16 +136,24 @@ const ROUTES: &[(&str, &str, RouteRule)] = &[
     ("GET", "/merge-queues", Anywhere(A::ReadProject)),
     ("POST", "/merge-queues", Anywhere(A::Decide)),
     ("POST", "/tasks", Anywhere(A::AddTask)),
+    ("POST", "/tasks/bulk", Anywhere(A::ControlTask)),
     ("GET", "/tasks/new", Anywhere(A::ReadProject)),
     ("GET", "/tasks/{id}", Task(A::ReadProject)),
     ("GET", "/tasks/{id}/plan", Task(A::ReadContent)),
     ("POST", "/tasks/{id}/plan", Task(A::ControlTask)),
     ("GET", "/tasks/{id}/plan/edit", Task(A::ReadContent)),
     ("GET", "/tasks/{id}/change", Task(A::ReadContent)),
+    ("GET", "/tasks/{id}/change/files/{file}", Task(A::ReadContent)),
+    ("GET", "/tasks/{id}/change/context", Task(A::ReadContent)),
+    ("GET", "/tasks/{id}/change/image", Task(A::ReadContent)),
+    ("POST", "/tasks/{id}/change/comments", Task(A::ControlTask)),
+    // A mark is for the reader alone.
+    ("POST", "/tasks/{id}/change/viewed", Task(A::ReadContent)),
     ("GET", "/tasks/{id}/review", Task(A::ReadContent)),
     ("GET", "/tasks/{id}/log", Task(A::ReadContent)),
     ("GET", "/tasks/{id}/events", Task(A::ReadProject)),
     ("POST", "/tasks/{id}/actions", Task(A::ControlTask)),
+    ("GET", "/runs/{id}", Run(A::ReadContent)),
     ("GET", "/live/board", Anywhere(A::ReadProject)),
     ("GET", "/live/inbox", Anywhere(A::ReadProject)),
     ("GET", "/live/engines", Anywhere(A::ReadProject)),
@@ -149,6 +161,11 @@ const ROUTES: &[(&str, &str, RouteRule)] = &[
     ("GET", "/live/pipelines/{id}", Anywhere(A::ReadProject)),
     ("GET", "/live/merge-queues", Anywhere(A::ReadProject)),
     ("GET", "/live/tasks/{id}", Task(A::ReadContent)),
+    ("GET", "/live/runs/{id}", Run(A::ReadContent)),
+    ("GET", "/palette", Anywhere(A::ReadProject)),
+    // Views belong to the person, and contain no data of a project.
+    ("POST", "/views", SignedIn),
+    ("POST", "/views/remove", SignedIn),
     ("POST", "/preferences", SignedIn),
     ("GET", "/hello", Public),
     ("POST", "/hello", Public),
@@ -191,7 +208,7 @@ pub(crate) async fn authorize_route(store: &Store, request: Request) -> Result<R
     match rule {
         Public | SignedIn => {}
         Anywhere(action) => caller.authorize_anywhere(action)?,
-        Task(action) => {
+        Task(action) | Run(action) => {
             let id = match RawPathParams::from_request_parts(&mut parts, &()).await {
                 Ok(params) => {
                     params.iter().find(|(name, _)| *name == "id").map(|(_, id)| id.to_owned())
@@ -199,8 +216,12 @@ pub(crate) async fn authorize_route(store: &Store, request: Request) -> Result<R
                 Err(_) => None,
             };
             let id = id.unwrap_or_default();
-            let Ok(task) = id.parse().map(TaskId) else {
-                return Err(Error::NotFound { what: "task", key: id }.into());
+            let (what, task) = match rule {
+                Run(_) => ("run", parse_run_id(&id).map(|(task, _)| task)),
+                _ => ("task", id.parse().ok().map(TaskId)),
+            };
+            let Some(task) = task else {
+                return Err(Error::NotFound { what, key: id }.into());
             };
             // A task of another project is missing, not forbidden.
             let readable = store.limited_to(&caller.rights.scope());

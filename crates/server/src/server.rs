@@ -10,7 +10,7 @@ use axum::extract::DefaultBodyLimit;
 use axum::middleware;
 use futures_util::future::BoxFuture;
 use tamma_connect::forge::Forges;
-use tamma_core::ids::Name;
+use tamma_core::ids::{CommitId, Name, ProjectId};
 use tamma_core::operator::OperatorConfig;
 use tamma_flow::WorkflowTuning;
 use tamma_store::{KnowledgeCache, LineChanges, ObjectStorage, Revocations, Store, TaskChanges};
@@ -53,6 +53,8 @@ pub struct ServerConfig {
     pub inspect_repository: Option<RepositoryInspector>,
     /// Access to the configuration of remote repositories; `None` if they have none.
     pub read_remote_config: Option<RemoteConfigReader>,
+    /// Access to files of commits; `None` if this server has no repositories.
+    pub read_commit_file: Option<CommitFileReader>,
     /// Folder with the settings of forges, which may be missing.
     pub forges: PathBuf,
 }
@@ -75,6 +77,26 @@ pub type RepositoryInspector = Arc<
 /// there is no such file, or the reason why it cannot be read. It is called often, so it caches.
 pub type RemoteConfigReader =
     Arc<dyn Fn(String) -> BoxFuture<'static, Result<Option<String>, String>> + Send + Sync>;
+
+/// File at a commit, for the pages of a change.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CommitFile {
+    /// Project of the repository.
+    pub project: ProjectId,
+    /// Path or URL of the repository.
+    pub repository: String,
+    /// Commit, which may exist in Tamma's mirror only.
+    pub commit: CommitId,
+    /// Path from the repository root.
+    pub path: String,
+    /// Maximum size in bytes. A larger file is not returned.
+    pub max_bytes: usize,
+}
+
+/// Reads a file at a commit, without reaching the network. Returns `None` if this machine lacks the
+/// commit or the file, or if the file is too large.
+pub type CommitFileReader =
+    Arc<dyn Fn(CommitFile) -> BoxFuture<'static, Option<Vec<u8>>> + Send + Sync>;
 
 impl ServerConfig {
     /// Checks the token and the address before anything is started.
@@ -165,6 +187,7 @@ impl ApiServer {
             public_url,
             terminal,
             read_remote_config,
+            read_commit_file,
             forges,
         } = config;
         let listener =
@@ -185,6 +208,7 @@ impl ApiServer {
             knowledge_cache,
             inspect_repository,
             read_remote_config,
+            read_commit_file,
             forges: Forges::open(&forges),
             public_url: public_url.clone(),
         };

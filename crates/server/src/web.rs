@@ -12,11 +12,15 @@ mod assets;
 mod board;
 mod chat;
 mod form_fields;
+mod highlight;
+mod html;
 mod inbox;
 mod knowledge;
 mod labels;
 mod layout;
 mod live;
+mod log_view;
+mod markdown;
 mod merge_queue;
 mod metrics;
 mod new_task;
@@ -24,6 +28,7 @@ mod permissions;
 mod pipelines;
 mod projects;
 mod pull_requests;
+mod runs;
 mod session;
 mod task;
 
@@ -105,6 +110,7 @@ pub(crate) fn router(app: App, session_layer: SessionLayer, stop: CancellationTo
         .route("/figures", get(metrics::page))
         .route("/knowledge", get(knowledge::list).post(knowledge::add))
         .route("/knowledge/new", get(knowledge::new_form))
+        .route("/knowledge/bulk", post(knowledge::decide_several))
         .route("/knowledge/{id}", get(knowledge::entry_page))
         .route("/knowledge/{id}/edit", get(knowledge::edit_form).post(knowledge::update))
         .route("/knowledge/{id}/decisions", post(knowledge::decide))
@@ -118,15 +124,22 @@ pub(crate) fn router(app: App, session_layer: SessionLayer, stop: CancellationTo
         .route("/pipelines/{id}/actions", post(pipelines::submit_action))
         .route("/merge-queues", get(merge_queue::page).post(merge_queue::submit_action))
         .route("/tasks", post(new_task::add))
+        .route("/tasks/bulk", post(board::bulk::submit))
         .route("/tasks/new", get(new_task::page))
         .route("/tasks/{id}", get(task::overview))
         .route("/tasks/{id}/plan", get(task::plan::compare).post(task::plan::submit_changes))
         .route("/tasks/{id}/plan/edit", get(task::plan::edit_form))
         .route("/tasks/{id}/change", get(task::change::page))
+        .route("/tasks/{id}/change/files/{file}", get(task::change::file_fragment))
+        .route("/tasks/{id}/change/context", get(task::change::context))
+        .route("/tasks/{id}/change/image", get(task::change::image))
+        .route("/tasks/{id}/change/comments", post(task::change::save_comment))
+        .route("/tasks/{id}/change/viewed", post(task::change::mark_viewed))
         .route("/tasks/{id}/review", get(task::review::page))
         .route("/tasks/{id}/log", get(task::log::page))
         .route("/tasks/{id}/events", get(task::events::page))
         .route("/tasks/{id}/actions", post(action_handler::submit_action))
+        .route("/runs/{id}", get(runs::page))
         .route("/live/board", get(live::lists::board_stream))
         .route("/live/inbox", get(live::lists::inbox_stream))
         .route("/live/engines", get(live::lists::agents_stream))
@@ -134,6 +147,10 @@ pub(crate) fn router(app: App, session_layer: SessionLayer, stop: CancellationTo
         .route("/live/pipelines/{id}", get(live::lists::pipeline_stream))
         .route("/live/merge-queues", get(live::lists::merge_queues_stream))
         .route("/live/tasks/{id}", get(live::task_stream))
+        .route("/live/runs/{id}", get(live::run::run_stream))
+        .route("/palette", get(board::palette::search))
+        .route("/views", post(board::views::save))
+        .route("/views/remove", post(board::views::remove))
         .route("/preferences", post(session::save_preferences))
         .route("/hello", get(session::sign_in_page).post(session::sign_in))
         .route("/goodbye", post(session::sign_out))
@@ -146,14 +163,14 @@ pub(crate) fn router(app: App, session_layer: SessionLayer, stop: CancellationTo
 
 async fn add_security_headers(mut response: Response) -> Response {
     let headers = response.headers_mut();
-    let set = [
-        (header::CONTENT_SECURITY_POLICY, CONTENT_SECURITY_POLICY),
-        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
-        (header::REFERRER_POLICY, "same-origin"),
-    ];
+    let set =
+        [(header::X_CONTENT_TYPE_OPTIONS, "nosniff"), (header::REFERRER_POLICY, "same-origin")];
     for (name, value) in set {
         headers.insert(name, HeaderValue::from_static(value));
     }
+    // An image of a change has a stricter one.
+    let policy = HeaderValue::from_static(CONTENT_SECURITY_POLICY);
+    headers.entry(header::CONTENT_SECURITY_POLICY).or_insert(policy);
     let cache = HeaderName::from_static("cache-control");
     headers.entry(cache).or_insert(HeaderValue::from_static("no-store"));
     response

@@ -2,7 +2,8 @@
 -- has no effect.
 --
 -- $1 task, $2 job number, $3 attempt, $4 log lines, $5 model calls, $6 number of the last line,
--- $7 number of the last call, $8 session, $9 model, $10 usage so far.
+-- $7 number of the last call, $8 session, $9 model, $10 usage so far, $11 tool calls that run now, or
+-- null if they have not changed.
 WITH relaxed AS (
     -- Other notifiers wait until this transaction commits, so it does not wait for the disk. Lines
     -- lost in a crash of the database server are still in the transcript.
@@ -14,6 +15,7 @@ run AS (
         calls = greatest(runs.calls, $7),
         session = coalesce($8, runs.session),
         model = coalesce($9, runs.model),
+        running = coalesce($11, runs.running),
         tokens_input = CASE WHEN u.told THEN u.tokens_input ELSE runs.tokens_input END,
         tokens_cached = CASE WHEN u.told THEN u.tokens_cached ELSE runs.tokens_cached END,
         tokens_output = CASE WHEN u.told THEN u.tokens_output ELSE runs.tokens_output END,

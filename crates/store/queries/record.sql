@@ -16,6 +16,9 @@ moved AS (
         memory = $5,
         entries = p.entries,
         priority = p.priority,
+        -- Set by edits only.
+        title = coalesce(p.title, tasks.title),
+        labels = coalesce(p.labels, tasks.labels),
         state = p.state,
         phase = p.phase,
         live = p.live,
@@ -41,7 +44,7 @@ moved AS (
         since timestamptz, risk text, iterations integer, retries integer, councils integer,
         spent_usd numeric, spent_tokens bigint, spend_estimated boolean, budget_usd numeric,
         question jsonb, asked_at timestamptz, next jsonb, wake_at timestamptz, due_at timestamptz,
-        failures integer
+        failures integer, title text, labels text []
     )
     WHERE tasks.id = before.id
     RETURNING tasks.id, tasks.project, before.risk AS risk_before

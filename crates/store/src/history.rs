@@ -20,6 +20,9 @@ pub struct RecordedEntry {
     pub entry: HistoryEntry,
     /// Time of the write, by the database's clock.
     pub recorded_at: Timestamp,
+    /// Stored words of a person, or the question of an agent, that the entry refers to. `None` if it
+    /// refers to none, or if they were removed.
+    pub text: Option<String>,
 }
 
 struct Row {
@@ -38,6 +41,7 @@ struct Row {
     reason: Option<String>,
     data: Option<Value>,
     hash: Option<String>,
+    text: Option<String>,
 }
 
 /// Selects history rows that match an SQL condition.
@@ -47,7 +51,14 @@ macro_rules! rows {
             Row,
             "SELECT
                 task, sequence, at, at_nanos, recorded_at, format, name, \"from\", \"to\", \"on\",
-                actor, auth, reason, data, encode(hash, 'hex') AS hash
+                actor, auth, reason, data, encode(hash, 'hex') AS hash, (
+                    SELECT texts.content FROM texts
+                    WHERE texts.hash = substr(entries.data ->> 'kept', 6)
+                    AND (
+                        entries.actor ->> 'person' IS NOT NULL
+                        OR entries.name = 'SM_QUESTION_ASKED'
+                    )
+                ) AS text
              FROM entries WHERE " + $rest
             $(, $argument)*
         )
@@ -108,7 +119,7 @@ impl Store {
     }
 }
 
-/// Returns an entry in its serialised form, with the time of the write and its hash.
+/// Returns an entry in its serialised form, with the time of the write, its hash and its words.
 fn entry_json(row: Row) -> Value {
     let at = row.at + TimeDelta::nanoseconds(row.at_nanos.into());
     let mut entry = json!({
@@ -128,6 +139,7 @@ fn entry_json(row: Row) -> Value {
         ("reason", row.reason.map(Value::String)),
         ("data", row.data),
         ("hash", row.hash.map(Value::String)),
+        ("text", row.text.map(Value::String)),
     ];
     for (name, value) in optional {
         if let Some(value) = value {
@@ -137,9 +149,9 @@ fn entry_json(row: Row) -> Value {
     entry
 }
 
-fn recorded_entry(row: Row) -> Result<RecordedEntry, CorruptData> {
-    let recorded_at = row.recorded_at;
+fn recorded_entry(mut row: Row) -> Result<RecordedEntry, CorruptData> {
+    let (recorded_at, text) = (row.recorded_at, row.text.take());
     let key = format!("{} {}", row.task, row.sequence);
     let entry = read("entry", entry_json(row)).map_err(|damage| damage.with_key(key))?;
-    Ok(RecordedEntry { entry, recorded_at })
+    Ok(RecordedEntry { entry, recorded_at, text })
 }

@@ -25,6 +25,7 @@ mod knowledge_cache;
 mod knowledge_effect;
 mod leases;
 mod lessons;
+mod line_comments;
 mod lines;
 mod listener;
 mod merge_queue;
@@ -41,6 +42,7 @@ mod reconciliation;
 mod reservations;
 mod retention;
 mod runs;
+mod saved_views;
 mod schema;
 mod sessions;
 mod statistics;
@@ -79,6 +81,7 @@ pub use knowledge_cache::KnowledgeCache;
 pub use knowledge_effect::{EntryEffect, TaskTally};
 pub use leases::LeaseResource as Lease;
 pub use lessons::{ProposedLesson, RecurringFault};
+pub use line_comments::{CommentDraft, StoredComment};
 pub use lines::{
     InvalidLinePosition, LineChange, LineChanges, LineFilter, LineKind, LinePosition, NewLine,
     RunLine,
@@ -98,12 +101,17 @@ pub use pull_requests::{
 pub use reconciliation::{OpenTask, ReconcileMarks};
 pub use reservations::{ReservationRequest, ReservedBudgets};
 pub use retention::{RemovedRows, RetentionCutoffs};
-pub use runs::{EndedRun, InvalidRunNumber, NewRun, RunEnd, RunNumber, RunRecord, RunUpdate};
+pub use runs::{
+    EndedRun, InvalidRunNumber, NewRun, RunEnd, RunNumber, RunRecord, RunUpdate, RunningCall,
+};
+pub use saved_views::SavedView;
 pub use schema::{SchemaStatus, schema_digest};
 pub use sessions::SessionRecord;
 pub use statistics::{ActiveRun, AgentUsage, DailySpend, SpendItem};
 pub use steps::WriteOutcome;
-pub use task_cards::{ListPosition, ListedTask, TaskBoard, TaskCard, TaskFilter, TaskPage};
+pub use task_cards::{
+    ListPosition, ListedTask, TaskBoard, TaskCard, TaskFilter, TaskOrder, TaskPage,
+};
 pub use tasks::TaskDetail;
 pub use texts::parse_text_reference;
 pub use usage::UsageTotal;

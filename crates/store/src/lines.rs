@@ -41,7 +41,7 @@ pub enum LineKind {
     Said,
     /// Reasoning of the agent.
     Thought,
-    /// Tool call that started or changed.
+    /// Tool call that has ended.
     Tool,
     /// Agent's own plan.
     Plan,
@@ -49,6 +49,8 @@ pub enum LineKind {
     Progress,
     /// Permission request of the agent, with the answer.
     Asked,
+    /// Plan, verdict or result that the agent submitted.
+    Document,
     /// Submission that was rejected.
     Refused,
     /// Model call.
@@ -100,6 +102,10 @@ pub struct LinePosition {
 impl LinePosition {
     /// Position before the first line.
     pub const START: Self = Self { run: RunNumber { job_number: 0, attempt: 0 }, sequence: 0 };
+
+    /// Position after the last line.
+    pub const END: Self =
+        Self { run: RunNumber { job_number: u32::MAX, attempt: u32::MAX }, sequence: u64::MAX };
 }
 
 /// Text that is not a line position.
@@ -136,6 +142,11 @@ pub struct LineFilter {
     pub attempt: Option<u32>,
     /// Kinds to show.
     pub kinds: Vec<LineKind>,
+    /// Text to find, in any case; `None` or empty for every line.
+    pub text: Option<String>,
+    /// Only lines without the status `completed`, if `true`: failed tool calls, denials and
+    /// rejections, depending on `kinds`.
+    pub failed: bool,
 }
 
 struct Row {
@@ -165,6 +176,8 @@ impl Store {
                 AND ($5::bigint IS NULL OR ticket = $5)
                 AND ($6::bigint IS NULL OR attempt = $6)
                 AND (cardinality($7::text[]) = 0 OR kind = ANY($7))
+                AND ($9::text IS NULL OR strpos(lower(text), lower($9)) > 0)
+                AND (NOT $10 OR coalesce(data ->> 'status', 'failed') <> 'completed')
                 -- No line is older than its task, whatever the clocks of two machines say, so that
                 -- older partitions are not looked at.
                 AND at >= (SELECT created_at - interval '1 day' FROM tasks WHERE id = $1)
@@ -177,10 +190,59 @@ impl Store {
             wanted.attempt.map(i64::from),
             &kinds,
             i64::from(limit),
+            wanted.text.as_deref().filter(|text| !text.is_empty()),
+            wanted.failed,
         )
         .fetch_all(&self.lists)
         .await?;
         let lines = rows.into_iter().map(run_line).collect::<Result<_, CorruptData>>();
+        lines.map_err(|damage| damage.with_key(task.to_string()).into())
+    }
+
+    /// Returns the last `limit` lines of a task before a position, in order. The number of earlier
+    /// lines does not matter: the index is read backwards.
+    pub async fn lines_before(
+        &self,
+        task: TaskId,
+        wanted: &LineFilter,
+        before: LinePosition,
+        limit: u32,
+    ) -> Result<Vec<RunLine>> {
+        let kinds: Vec<_> = wanted.kinds.iter().map(word).collect();
+        // Lines of later runs are not read.
+        let before = match wanted.job_number {
+            Some(job_number) => {
+                let attempt = wanted.attempt.unwrap_or(u32::MAX);
+                let run = RunNumber { job_number, attempt };
+                before.min(LinePosition { run, sequence: u64::MAX })
+            }
+            None => before,
+        };
+        let rows = sqlx::query_as!(
+            Row,
+            "SELECT ticket, attempt, sequence, at, kind, text, data FROM run_lines
+             WHERE task = $1 AND (ticket, attempt, sequence) < ($2, $3, $4)
+                AND ($5::bigint IS NULL OR ticket = $5)
+                AND ($6::bigint IS NULL OR attempt = $6)
+                AND (cardinality($7::text[]) = 0 OR kind = ANY($7))
+                AND ($9::text IS NULL OR strpos(lower(text), lower($9)) > 0)
+                AND (NOT $10 OR coalesce(data ->> 'status', 'failed') <> 'completed')
+                AND at >= (SELECT created_at - interval '1 day' FROM tasks WHERE id = $1)
+             ORDER BY ticket DESC, attempt DESC, sequence DESC LIMIT $8",
+            task.0,
+            i64::from(before.run.job_number),
+            i64::from(before.run.attempt),
+            i64::try_from(before.sequence).unwrap_or(i64::MAX),
+            wanted.job_number.map(i64::from),
+            wanted.attempt.map(i64::from),
+            &kinds,
+            i64::from(limit),
+            wanted.text.as_deref().filter(|text| !text.is_empty()),
+            wanted.failed,
+        )
+        .fetch_all(&self.lists)
+        .await?;
+        let lines = rows.into_iter().rev().map(run_line).collect::<Result<_, CorruptData>>();
         lines.map_err(|damage| damage.with_key(task.to_string()).into())
     }
 

@@ -135,6 +135,8 @@ pub struct RunRecord {
     pub lines: u64,
     /// Number of metered model calls.
     pub calls: u64,
+    /// Tool calls that run now; empty once the run has ended.
+    pub running: Vec<RunningCall>,
 }
 
 /// End of a run.
@@ -165,6 +167,20 @@ pub struct RunUpdate {
     pub model: Option<String>,
     /// Usage so far; the flag is `true` if the gateway metered it.
     pub usage: Option<(Usage, bool)>,
+    /// Tool calls that run now; `None` if they have not changed.
+    pub running: Option<Vec<RunningCall>>,
+}
+
+/// Tool call that has not ended yet.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunningCall {
+    /// Title, such as a command line.
+    pub title: String,
+    /// Kind of tool, as the agent names it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<String>,
+    /// Start of the call.
+    pub since: Timestamp,
 }
 
 struct Row {
@@ -187,6 +203,7 @@ struct Row {
     transcript: Option<String>,
     lines: i64,
     calls: i64,
+    running: Option<serde_json::Value>,
 }
 
 /// Selects runs that match an SQL condition.
@@ -197,7 +214,7 @@ macro_rules! rows {
             "SELECT
                 ticket, attempt, agent, model, tier, mode, session, started_at, ended_at, outcome,
                 reason, tokens_input, tokens_cached, tokens_output, cost_usd::text AS cost, metered,
-                transcript, lines, calls
+                transcript, lines, calls, running
              FROM runs WHERE " + $rest
             $(, $argument)*
         )
@@ -267,6 +284,7 @@ impl Store {
             news.session.as_deref().map(strip_nul),
             news.model.as_deref().map(strip_nul),
             usage_json(news.usage),
+            news.running.as_ref().map(json),
         )
         .fetch_one(&self.steps)
         .await?;
@@ -282,6 +300,7 @@ impl Store {
                     ended_at = $4,
                     outcome = $5,
                     reason = $6,
+                    running = NULL,
                     transcript = coalesce($7, runs.transcript),
                     tokens_input = CASE WHEN u.told THEN u.tokens_input ELSE runs.tokens_input END,
                     tokens_cached =
@@ -390,6 +409,12 @@ fn run_record(row: Row) -> Result<RunRecord, CorruptData> {
         transcript: row.transcript,
         lines: row.lines.unsigned_abs(),
         calls: row.calls.unsigned_abs(),
+        // Only for people who look on: what cannot be read is left out.
+        running: row
+            .running
+            .filter(|_| row.ended_at.is_none())
+            .and_then(|calls| serde_json::from_value(calls).ok())
+            .unwrap_or_default(),
     })
 }
 

@@ -46,7 +46,7 @@ impl Store {
             "queries/receive.sql",
             json(task),
             json(&first[0].next),
-            json(&Projection::new(&first[0].next, rules, rows.failures)),
+            json(&Projection::new(&first[0].next, rules, &rows)),
             json(&rows.entries),
         )
         .fetch_one(&self.steps)
@@ -153,7 +153,7 @@ impl Store {
             to_i64(first.entries_before()),
             to_i64(last.step),
             json(&last.next),
-            json(&Projection::new(&last.next, rules, rows.failures)),
+            json(&Projection::new(&last.next, rules, &rows)),
             json(&rows.entries),
             json(&rows.alerts),
             json(&rows.alert_follow_ups),

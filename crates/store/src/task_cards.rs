@@ -5,9 +5,10 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sqlx::types::Uuid;
-use strum::IntoEnumIterator as _;
+use strum::{Display, EnumIter, IntoEnumIterator as _};
 use tamma_core::budget::Spend;
 use tamma_core::cost::Usd;
 use tamma_core::ids::{ProjectId, TaskId};
@@ -53,6 +54,8 @@ pub struct TaskCard {
     pub r#type: TaskType,
     /// Priority of the task.
     pub priority: Priority,
+    /// Labels of the task.
+    pub labels: Vec<String>,
     /// Time at which it was added.
     pub created_at: Timestamp,
     /// Current state.
@@ -73,7 +76,7 @@ pub struct TaskCard {
     pub councils: u8,
     /// Number of history entries that report a failure.
     pub failures: u32,
-    /// Spend so far.
+    /// Spend so far; an estimate if the cost of a job is unknown.
     pub spend: Spend,
     /// Spending limit; `None` if unlimited.
     pub budget: Option<Usd>,
@@ -123,6 +126,26 @@ pub struct TaskFilter {
     pub text: Option<String>,
 }
 
+/// Order of the tasks on a board.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, Display, EnumIter)]
+#[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
+pub enum TaskOrder {
+    /// Newest first.
+    #[default]
+    Newest,
+    /// Oldest first.
+    Oldest,
+    /// Highest priority first, then the oldest: the order in which runs start.
+    Priority,
+    /// Longest in its state first.
+    Waiting,
+    /// Most expensive first.
+    Cost,
+    /// Last change first.
+    Updated,
+}
+
 /// Page of a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TaskPage<C> {
@@ -147,6 +170,7 @@ struct Row {
     title: String,
     r#type: String,
     priority: String,
+    labels: Vec<String>,
     created_at: Timestamp,
     state: String,
     phase: String,
@@ -176,9 +200,11 @@ macro_rules! rows {
         sqlx::query_as!(
             Row,
             "SELECT
-                id, project, title, type, priority, created_at, state, phase, paused, since, risk,
-                iterations, retries, councils, failures, spent_usd::text AS \"spent_usd!\",
-                spent_tokens, spend_estimated, budget_usd::text AS budget, question, asked_at, next,
+                id, project, title, type, priority, labels, created_at, state, phase, paused, since,
+                risk, iterations, retries, councils, failures, spent_usd::text AS \"spent_usd!\",
+                spent_tokens, spend_estimated OR EXISTS (
+                    SELECT FROM usage WHERE usage.task = tasks.id AND usage.cost_usd IS NULL
+                ) AS \"spend_estimated!\", budget_usd::text AS budget, question, asked_at, next,
                 wake_at, due_at, entries, updated_at
              FROM tasks WHERE " + $rest
             $(, $argument)*
@@ -216,12 +242,12 @@ macro_rules! filtered {
     };
 }
 
-/// Board: the number of tasks in each state, and the newest tasks.
+/// Board: the number of tasks in each state, and the first tasks of each.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TaskBoard {
     /// Number of tasks by state.
     pub counts: BTreeMap<State, u64>,
-    /// Newest tasks of each state, newest first.
+    /// First tasks of each state in the requested order, newest first.
     pub tasks: Vec<ListedTask>,
 }
 
@@ -252,10 +278,15 @@ impl Store {
         Ok(page(rows, limit, |row| Some(TaskId(row.id))))
     }
 
-    /// Returns the board, with up to `each` of the newest tasks in each state.
+    /// Returns the board, with up to `each` tasks in each state: the first ones in this order.
     ///
-    /// Apart from the counts, its cost does not grow with the number of tasks.
-    pub async fn board(&self, filter: &TaskFilter, each: u32) -> Result<TaskBoard> {
+    /// In the default order, its cost apart from the counts does not grow with the number of tasks.
+    pub async fn board(
+        &self,
+        filter: &TaskFilter,
+        order: TaskOrder,
+        each: u32,
+    ) -> Result<TaskBoard> {
         let counts = filtered!(
             query,
             "SELECT state, count(*) AS \"count!\" FROM tasks WHERE",
@@ -263,19 +294,13 @@ impl Store {
             self,
             filter,
         );
-        let states: Vec<String> = State::iter().map(|state| word(&state)).collect();
-        let ids = filtered!(
-            query_scalar,
-            "SELECT newest.id FROM unnest($12::text[]) AS wanted (wanted_state)
-             CROSS JOIN LATERAL (SELECT id FROM tasks WHERE state = wanted_state AND",
-            "ORDER BY id DESC LIMIT $13) AS newest",
-            self,
-            filter,
-            &states,
-            i64::from(each),
-        );
-        let (counts, ids) =
-            tokio::try_join!(counts.fetch_all(&self.lists), ids.fetch_all(&self.lists))?;
+        let ids = async {
+            match order {
+                TaskOrder::Newest => self.newest_of_each_state(filter, each).await,
+                order => self.first_of_each_state(filter, order, each).await,
+            }
+        };
+        let (counts, ids) = tokio::try_join!(counts.fetch_all(&self.lists), ids)?;
         let rows = self.card_rows(&ids).await?;
         // Skip states that only a newer version knows.
         let count =
@@ -284,6 +309,57 @@ impl Store {
             counts: counts.into_iter().filter_map(|row| count(row.state, row.count)).collect(),
             tasks: rows.into_iter().map(to_listed_task).collect(),
         })
+    }
+
+    async fn newest_of_each_state(
+        &self,
+        filter: &TaskFilter,
+        each: u32,
+    ) -> sqlx::Result<Vec<Uuid>> {
+        let states: Vec<String> = State::iter().map(|state| word(&state)).collect();
+        filtered!(
+            query_scalar,
+            "SELECT newest.id FROM unnest($12::text[]) AS wanted (wanted_state)
+             CROSS JOIN LATERAL (SELECT id FROM tasks WHERE state = wanted_state AND",
+            "ORDER BY id DESC LIMIT $13) AS newest",
+            self,
+            filter,
+            &states,
+            i64::from(each),
+        )
+        .fetch_all(&self.lists)
+        .await
+    }
+
+    async fn first_of_each_state(
+        &self,
+        filter: &TaskFilter,
+        order: TaskOrder,
+        each: u32,
+    ) -> sqlx::Result<Vec<Uuid>> {
+        filtered!(
+            query_scalar,
+            "SELECT ranked.id AS \"id!\" FROM (
+                SELECT id, row_number() OVER (
+                    PARTITION BY state ORDER BY
+                        CASE WHEN $12::text = 'oldest' THEN id END,
+                        CASE WHEN $12::text = 'priority' THEN array_position(
+                            ARRAY['critical', 'high', 'medium', 'low'], priority
+                        ) END,
+                        CASE WHEN $12::text = 'priority' THEN id END,
+                        CASE WHEN $12::text = 'waiting' THEN since END,
+                        CASE WHEN $12::text = 'cost' THEN spent_usd END DESC NULLS LAST,
+                        CASE WHEN $12::text = 'updated' THEN updated_at END DESC NULLS LAST,
+                        id DESC
+                ) AS place FROM tasks WHERE",
+            ") AS ranked WHERE ranked.place <= $13",
+            self,
+            filter,
+            order.to_string(),
+            i64::from(each),
+        )
+        .fetch_all(&self.lists)
+        .await
     }
 
     /// Returns the rows of tasks, newest first.
@@ -452,6 +528,7 @@ fn to_card(row: Row) -> Result<TaskCard, CorruptData> {
         title: row.title,
         r#type: read_word("type", row.r#type)?,
         priority: read_word("priority", row.priority)?,
+        labels: row.labels,
         created_at: row.created_at,
         state: read_word("state", row.state)?,
         phase: read_word("phase", row.phase)?,

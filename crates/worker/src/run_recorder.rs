@@ -6,9 +6,11 @@
 //! a note says so. Secrets and control sequences are removed before anything leaves this process.
 
 mod line_builder;
+mod relative_paths;
+mod tool_call;
 mod transcript;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -79,6 +81,8 @@ pub struct RunFacts {
     pub progress_clock: UpdateClock,
     /// Number of the iteration and the maximum; `None` except for implementation runs.
     pub iteration: Option<(u16, u16)>,
+    /// Folder that the agent works in. Paths in log lines are relative to it.
+    pub worktree: PathBuf,
 }
 
 /// Identity of a run's prompt.
@@ -169,7 +173,8 @@ impl RunRecorder {
         let (observations, receiver) = mpsc::channel(CHANNEL_CAPACITY);
         let (end, ended) = oneshot::channel();
         let missed = Arc::new(AtomicU64::new(0));
-        let mut line_builder = LineBuilder::new(redact, before);
+        let worktree = facts.worktree.display().to_string();
+        let mut line_builder = LineBuilder::new(redact, worktree, before);
         if let Some(prompt) = facts.prompt {
             let start = RunStart { prompt, model: run.model.clone(), iteration: facts.iteration };
             line_builder.observe(at, Observation::Started(start));
@@ -293,7 +298,7 @@ impl RecorderTask {
             observations.push(observation);
         }
         self.observe_all(&mut observations).await;
-        self.line_builder.close();
+        self.line_builder.close(now());
         let result = tokio::time::timeout(END_TIMEOUT, self.send_remaining(sending, retry)).await;
         if result.is_err() {
             tracing::warn!(task = %self.run.task, "failed to save the last log lines; they are in the transcript");

@@ -527,6 +527,7 @@ impl AgentRunner {
             missing_content: missing.summary(),
             progress_clock: ctx.rules.scrum_master.task_loop.progress_clock(at),
             iteration: ctx.iteration(),
+            worktree: request.worktree.clone(),
         };
         let redactor = Redactor::new(secrets);
         let redact = {

@@ -75,9 +75,13 @@ const commentAndAccept = async (page, task) => {
   check(await page.getByText(/^Iteration 1 of \d+: failed/).first().isVisible(), "the failed review is shown");
   await browser.checkPage(page, "review-failed");
   await page.goto(`${tamma.url}${task}/change`);
-  await page.locator(".diff .no a").first().click();
-  await page.locator("tr.cm.new textarea").fill("Say which currencies have three decimals.");
+  await page.locator(".diff .no a[data-at]").first().click();
+  await page.locator("tr.cm textarea").fill("Say which currencies have three decimals.");
+  await page.getByText("Draft saved").first().waitFor();
+  await page.reload();
+  check(await page.locator("tr.cm textarea").inputValue() === "Say which currencies have three decimals.", "a draft survives a reload");
   await browser.checkPage(page, "comment");
+  await page.locator(".bar-form[data-action=rework] > summary").click();
   await page.locator("#rework").getByRole("button", { name: "Request changes" }).click();
   await page.waitForURL(new RegExp(`${task}$`));
   // After the second failure in a row, a stronger agent writes a new plan with the comment. It is
@@ -196,6 +200,26 @@ const decidePipelines = async (page) => {
   return { story, "story-tasks": new URL(page.url()).pathname };
 };
 
+// The log of the task: an expanded call, search, and the page of one run.
+const readLog = async (page, task) => {
+  await page.goto(`${tamma.url}${task}/log`);
+  const call = page.locator(".log .g[open] details.call").first();
+  await call.locator("summary").click();
+  check(await call.locator(".l-out").first().isVisible(), "a tool call expands to its input, edits and output");
+  await page.getByRole("button", { name: "Pause" }).click();
+  check(await page.getByRole("button", { name: "Resume" }).isVisible(), "the live tail can be paused");
+  const shown = await page.locator(".log .l:visible").count();
+  await page.locator("[data-log-search]").fill("round.txt");
+  const found = await page.locator(".log .l:visible").count();
+  check(found > 0 && found < shown, "the search field filters the lines");
+  const lines = await page.locator(".log .l-text").allTextContents();
+  check(!lines.some((it) => it.includes(tamma.folder)), "paths are relative to the worktree");
+  const run = await page.locator("ul.runs a").first().getAttribute("href");
+  await page.goto(`${tamma.url}${run}`);
+  check(await page.getByRole("heading", { name: "Transcript" }).isVisible(), "a run has a page of its own");
+  return run;
+};
+
 // More tasks, to fill the board.
 const fillBoard = async (page) => {
   const added = {};
@@ -233,6 +257,7 @@ try {
   const task = await watchTask(page, board);
   await revisePlan(page, task);
   await commentAndAccept(page, task);
+  const run = await readLog(page, task);
   const entry = await approveLesson(page);
   await useChat(page);
   const other = await catchUpAfterRestart(page);
@@ -243,7 +268,7 @@ try {
   }
   await checkAllPages({
     board: "/", inbox: "/inbox", "new-task": "/tasks/new",
-    task, plan: `${task}/plan`, change: `${task}/change`, review: `${task}/review`, log: `${task}/log`, events: `${task}/events`,
+    task, plan: `${task}/plan`, change: `${task}/change`, review: `${task}/review`, log: `${task}/log`, events: `${task}/events`, run,
     question: other, "found-nothing": "/?text=nothing+like+it",
     knowledge: "/knowledge?status=approved", entry, "knowledge-new": "/knowledge/new",
     figures: "/figures", engines: "/engines", pipelines: "/pipelines", projects: "/projects", chat: "/chat", error: "/nothing-here",

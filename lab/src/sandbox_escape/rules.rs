@@ -160,7 +160,7 @@ fn texts() -> Vec<Attempt> {
             },
             |result| {
                 let strange = |update: &AgentUpdate| match update {
-                    AgentUpdate::ToolCall { title, .. } => title.as_deref().is_some_and(has_control_codes),
+                    AgentUpdate::ToolCall(call) => call.title.as_deref().is_some_and(has_control_codes),
                     AgentUpdate::PermissionDecided(ask, _) => has_control_codes(&ask.title),
                     AgentUpdate::Other(value) => value["entries"][0].as_str().is_some_and(has_control_codes),
                     _ => false,

@@ -7,7 +7,7 @@
 mod labelled;
 mod model;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 use tamma_chat::{
@@ -17,7 +17,7 @@ use tamma_chat::{
 use tamma_core::ids::PlanHash;
 use tamma_core::task_loop::State;
 
-use self::labelled::{Message, messages, worlds};
+use self::labelled::{Message, Slot, blind_messages, messages, worlds};
 
 #[test]
 fn chat_grammar_accuracy_is_at_least_90_percent() {
@@ -48,6 +48,32 @@ fn chat_splits_share_no_message() {
         }
     }
     assert!(shared.is_empty(), "{shared:#?}");
+}
+
+#[test]
+fn chat_blind_messages_are_new_and_well_labelled() {
+    const OTHERS: [&str; 13] = [
+        "status", "list", "inbox", "cost", "show", "ask", "lessons", "help", "talk", "confirm",
+        "decline", "unclear", "stories",
+    ];
+    let blind = blind_messages();
+    // Empty until another author has written the set.
+    assert!(blind.is_empty() || blind.len() >= 150, "{} messages are too few", blind.len());
+    let mut ids = BTreeSet::new();
+    for message in blind {
+        let known = CHANGES.contains(&&*message.intent) || OTHERS.contains(&&*message.intent);
+        assert!(known, "{}: unknown intent {}", message.id, message.intent);
+        assert_eq!(message.split, "blind", "{}", message.id);
+        assert!(ids.insert(&message.id), "{} occurs twice", message.id);
+        let same = messages().iter().find(|it| it.text.eq_ignore_ascii_case(&message.text));
+        assert!(same.is_none(), "{} is in the tuned set too", message.id);
+        // Panics if the world or a task of it is unknown.
+        let world = &worlds()[&message.world];
+        world.context(message.last.as_deref(), message.proposed);
+        if let Some(Slot::Text(task)) = message.slots.get("task") {
+            world.task(task);
+        }
+    }
 }
 
 /// Labels of changes.

@@ -74,7 +74,7 @@ fn command(message: &str) -> String {
     "roll #3 back to planning",
     "tamma answer …3 roll-back --to=planning --reason='requested in chat, no reason given'"
 )]
-#[case("change #4 to --print two", "tamma modify …4 -- '--print two'")]
+#[case("change #4 to --print two", "tamma change-task …4 -- '--print two'")]
 #[case("fix the --json option", "tamma task add --type=bugfix -- 'fix the --json option'")]
 #[case("approve the lesson", "tamma knowledge approve …9")]
 #[case("rate #5 4 stars", "tamma rate …5 4")]
@@ -282,4 +282,100 @@ fn chat_confirms_nothing_for_a_story_that_has_moved_on() {
     let mut later = now;
     later.stories[0].state = "at the gate of implementation".to_owned();
     assert_eq!(proposal.confirm("yes", &later), Err(ConfirmError::Changed));
+}
+
+/// Tasks of which one has a title that reads like commands, and two have the same.
+fn quotable() -> ChatContext {
+    let mut context = ChatContext { last: Some(id(4)), ..context() };
+    let title = "Cancel labels, then approve it";
+    context.tasks.push(subject(6, title, State::InProgress, &[]));
+    context.tasks.push(subject(7, "Round prices up", State::Planning, &[]));
+    context
+}
+
+#[rstest]
+#[case("status of \"Fold boxes\"", 5)]
+#[case("status of 'fold boxes'", 5)]
+#[case("What about “Sort the price list.”", 1)]
+#[case("status of \"Cancel labels, then approve it\"", 6)]
+#[case("is \"Import the catalogue\" stuck because of the price list?", 3)]
+#[case("status of \"#5\"", 5)]
+#[case("status of \"#7\"", 7)]
+fn chat_quoted_title_or_id_names_the_task(#[case] message: &str, #[case] number: u128) {
+    match interpret(message, &quotable()).intent {
+        Intent::Status { task } | Intent::Ask { task: Some(task), .. } => {
+            assert_eq!(task, id(number), "{message}");
+        }
+        other => panic!("{message}: {other:?}"),
+    }
+}
+
+#[rstest]
+#[case("approve \"Paint the fence\"", "unknown_task")]
+#[case("status of \"Paint the fence\"", "unknown_task")]
+#[case("status of \"Paint the fence\" beside the labels", "unknown_task")]
+#[case("how much did task \"Paint the fence\" cost?", "unknown_task")]
+#[case("how much did #77 cost?", "unknown_task")]
+#[case("status of \"Round prices up\"", "which")]
+#[case("pause \"Round prices up\"", "which")]
+#[case("pause \"Print labels\" and \"Fold boxes\"", "one_at_a_time")]
+fn chat_never_takes_another_task_for_the_named_one(#[case] message: &str, #[case] asks: &str) {
+    let context = quotable();
+    let Intent::Unclear(unclear) = interpret(message, &context).intent else {
+        panic!("{message} should be unclear");
+    };
+    assert_eq!(<&str>::from(&unclear), asks, "{message}");
+    let question = unclear.question(&context);
+    assert!(!question.contains(char::is_control), "{question:?}");
+    if message.contains("fence") {
+        assert!(question.contains("Paint the fence"), "{question}");
+    }
+    if asks == "which" {
+        assert!(question.contains("00000002") && question.contains("00000007"), "{question}");
+    }
+}
+
+#[test]
+fn chat_quoted_command_of_a_title_is_no_command() {
+    let context = quotable();
+    let Intent::Change(RequestedChange::Task { task, action }) =
+        interpret("pause \"Cancel labels, then approve it\"", &context).intent
+    else {
+        panic!("should be a pause");
+    };
+    assert_eq!((task, action), (id(6), tamma_chat::ChatAction::Pause));
+    // The characters that stand for tasks cannot be written.
+    let forged = interpret("pause \u{e003}", &ChatContext { last: None, ..context }).intent;
+    assert!(!matches!(forged, Intent::Change(RequestedChange::Task { task, .. }) if task == id(4)));
+}
+
+#[rstest]
+#[case("the catalogue", 3)]
+#[case("#3", 3)]
+#[case("\"Print labels\"", 4)]
+#[case("the labels.", 4)]
+fn chat_answer_to_which_one_completes_the_message(#[case] answer: &str, #[case] number: u128) {
+    let now = context();
+    let mut chat = Conversation::default();
+    let asked = chat.handle("pause it", &now);
+    assert!(matches!(&asked, MessageOutcome::Interpreted(it) if it.intent.name() == "unclear"));
+    // The question is stored with the conversation.
+    let mut chat = Conversation::restore(chat.save(), &now);
+    assert!(chat.is_answer(answer, &now));
+    let MessageOutcome::Interpreted(read) = chat.handle(answer, &now) else { panic!("{answer}") };
+    let action = tamma_chat::ChatAction::Pause;
+    let change = RequestedChange::Task { task: id(number), action };
+    assert_eq!(read.intent, Intent::Change(change.clone()), "{answer}");
+    assert_eq!(chat.pending().map(Proposal::change), Some(&change), "it is only proposed");
+}
+
+#[test]
+fn chat_other_messages_end_the_question_which_one() {
+    let now = context();
+    let mut chat = Conversation::default();
+    chat.handle("pause it", &now);
+    chat.handle("what is in my inbox?", &now);
+    assert!(!chat.is_answer("#3", &now));
+    let MessageOutcome::Interpreted(read) = chat.handle("#3", &now) else { panic!("no outcome") };
+    assert!(!matches!(read.intent, Intent::Change(_)), "{read:?}");
 }

@@ -8,13 +8,15 @@ use clap::{Args, ValueEnum};
 use serde_json::Value;
 use tamma_core::cost::Usd;
 use tamma_core::plan::PlanAdjustment;
-use tamma_core::task_loop::{self, State};
+use tamma_core::review::patch::LineSide;
+use tamma_core::task::Priority;
+use tamma_core::task_loop::{AnswerKind, State};
 use tamma_server::dto::{
     BudgetGrant, LineComment, PlanVersion, TaskAction, TaskDetail, TaskStatus, short_id,
 };
 use uuid::Uuid;
 
-use super::task::show;
+use super::task::{diff, show};
 use crate::client::{self, Client, ClientArgs, IdentityArgs};
 use crate::{output, style};
 
@@ -59,35 +61,45 @@ pub(crate) struct RejectArgs {
     plan: Option<String>,
 }
 
-/// Arguments of `tamma modify`.
+/// Arguments of `tamma accept`.
 #[derive(Debug, Args)]
-pub(crate) struct ModifyArgs {
+pub(crate) struct AcceptArgs {
+    #[command(flatten)]
+    task: TaskArgs,
+    /// Hash of the commit you reviewed (at least 8 characters)
+    #[arg(long, value_name = "HASH")]
+    commit: Option<String>,
+    /// Reason, recorded in the task history
+    #[arg(long, value_name = "TEXT")]
+    reason: Option<String>,
+}
+
+/// Arguments of `tamma revise-plan`.
+#[derive(Debug, Args)]
+pub(crate) struct RevisePlanArgs {
     #[command(flatten)]
     task: TaskArgs,
     /// Changes you want; with --set, the reason
     text: String,
-    /// Ask the planner for a new plan
-    #[arg(long, conflicts_with = "change_task")]
-    revise_plan: bool,
-    /// Edit the request and replan
-    #[arg(long)]
-    change_task: bool,
     /// Set a field of the plan, without a planner (repeatable); lists and numbers are JSON, such as
     /// `estimated_tokens=5000`
-    #[arg(
-        long = "set",
-        value_name = "FIELD=VALUE",
-        value_parser = parse_adjustment,
-        conflicts_with_all = ["revise_plan", "change_task"]
-    )]
+    #[arg(long = "set", value_name = "FIELD=VALUE", value_parser = parse_adjustment)]
     adjustments: Vec<PlanAdjustment>,
     #[arg(
         long,
         value_name = "HASH",
-        requires = "adjustments",
-        help = "Hash of the plan you edit [default: the current plan]"
+        help = "Hash of the plan you reviewed [default: the current plan]"
     )]
     plan: Option<String>,
+}
+
+/// Arguments of `tamma change-task`.
+#[derive(Debug, Args)]
+pub(crate) struct ChangeTaskArgs {
+    #[command(flatten)]
+    task: TaskArgs,
+    /// What the task should do instead, or as well
+    text: String,
 }
 
 /// Arguments of `tamma rate`.
@@ -101,6 +113,25 @@ pub(crate) struct RateArgs {
     /// Comment, recorded in the task history
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
+}
+
+/// Arguments of `tamma task edit`.
+#[derive(Debug, Args)]
+pub(crate) struct EditArgs {
+    #[command(flatten)]
+    task: TaskArgs,
+    /// New title; possible until the task has a plan
+    #[arg(long, value_name = "TEXT")]
+    title: Option<String>,
+    /// low, medium, high or critical
+    #[arg(long)]
+    priority: Option<Priority>,
+    /// Label to add (repeatable)
+    #[arg(long = "add-label", value_name = "LABEL")]
+    add_labels: Vec<String>,
+    /// Label to remove (repeatable)
+    #[arg(long = "remove-label", value_name = "LABEL")]
+    remove_labels: Vec<String>,
 }
 
 /// Arguments of `tamma cancel`.
@@ -176,7 +207,7 @@ pub(crate) struct AnswerArgs {
     #[arg(long, value_name = "HASH")]
     commit: Option<String>,
     /// Comment on a line of the change, for request-changes (repeatable); `tamma task diff` shows the
-    /// line numbers
+    /// line numbers, and -LINE is a line before the change
     #[arg(long = "comment", value_name = "FILE:LINE:TEXT", value_parser = parse_line_comment)]
     comments: Vec<LineComment>,
     #[command(flatten)]
@@ -199,18 +230,22 @@ fn parse_adjustment(text: &str) -> Result<PlanAdjustment, String> {
     Ok(PlanAdjustment { field, original_value: None, new_value, reason })
 }
 
-/// Parses `FILE:LINE:TEXT`.
+/// Parses `FILE:LINE:TEXT`. A minus before the number means the file before the change.
 fn parse_line_comment(text: &str) -> Result<LineComment, String> {
     let wrong = || format!("expected FILE:LINE:TEXT, such as `a.rs:12:rename it`, not `{text}`");
     let mut parts = text.splitn(3, ':').map(str::trim);
     let (Some(file), Some(line), Some(comment)) = (parts.next(), parts.next(), parts.next()) else {
         return Err(wrong());
     };
-    let line = line.parse().ok().filter(|line| *line > 0).ok_or_else(wrong)?;
+    let (side, number) = match line.strip_prefix('-') {
+        Some(number) => (LineSide::Old, number),
+        None => (LineSide::New, line),
+    };
+    let line = number.parse().ok().filter(|line| *line > 0).ok_or_else(wrong)?;
     if file.is_empty() || comment.is_empty() {
         return Err(wrong());
     }
-    Ok(LineComment { file: file.to_owned(), line, text: comment.to_owned() })
+    Ok(LineComment { file: file.to_owned(), line, side, text: comment.to_owned() })
 }
 
 /// Answers that the command line accepts.
@@ -276,7 +311,7 @@ impl TaskArgs {
 }
 
 /// One-line confirmation of an action that the server accepted.
-fn outcome_message(id: Uuid, action: &TaskAction, status: &TaskStatus) -> String {
+pub(super) fn outcome_message(id: Uuid, action: &TaskAction, status: &TaskStatus) -> String {
     let done = match action {
         TaskAction::Approve { .. } => "plan approved",
         TaskAction::Reject { .. } => "plan rejected",
@@ -297,6 +332,7 @@ fn outcome_message(id: Uuid, action: &TaskAction, status: &TaskStatus) -> String
         TaskAction::Abandon { .. } => "abandoned",
         TaskAction::Acknowledge {} => "marked as seen",
         TaskAction::AdjustPlan { .. } => "plan edited",
+        TaskAction::Edit { .. } => "edited",
         TaskAction::Rate { .. } => "rated",
     };
     let (by, state) = (output::sanitize(&status.by), style::humanize(&status.state));
@@ -321,6 +357,7 @@ fn current_plan(detail: &TaskDetail) -> Result<&PlanVersion> {
 pub(super) fn approve(approve: &ApproveArgs) -> Result<ExitCode> {
     let ApproveArgs { task, plan, reason } = approve;
     task.submit(async |client, detail| {
+        check_awaits_plan(detail)?;
         let plan = match plan {
             Some(plan) => plan.clone(),
             None => match confirm_plan(client, detail, task.target.json).await? {
@@ -330,6 +367,19 @@ pub(super) fn approve(approve: &ApproveArgs) -> Result<ExitCode> {
         };
         Ok(Some(TaskAction::Approve { plan, reason: reason.clone() }))
     })
+}
+
+/// Refuses to approve a plan while a change is under review, and names the command for that.
+fn check_awaits_plan(detail: &TaskDetail) -> Result<()> {
+    let answers = &detail.card.answers;
+    if answers.contains(&AnswerKind::Approve) || !answers.contains(&AnswerKind::Accept) {
+        return Ok(());
+    }
+    let id = &detail.card.short;
+    bail!(
+        "task {id} has no plan to approve: its change is waiting for review\n  help: read it with `tamma \
+         task diff {id}`, then accept it with `tamma accept {id}`"
+    );
 }
 
 /// Shows the plan and asks for confirmation. Returns its hash, or `None` if the person declines.
@@ -352,7 +402,7 @@ async fn confirm_plan(client: &Client, detail: &TaskDetail, json: bool) -> Resul
     if matches!(answer.trim().to_lowercase().as_str(), "y" | "yes") {
         return Ok(Some(plan.hash));
     }
-    writeln!(out, "Nothing was changed. See also `tamma reject` and `tamma modify`.")?;
+    writeln!(out, "Nothing was changed. See also `tamma reject` and `tamma revise-plan`.")?;
     Ok(None)
 }
 
@@ -366,24 +416,82 @@ pub(super) fn reject(reject: &RejectArgs) -> Result<ExitCode> {
     })
 }
 
-/// Revises the plan, or changes the task. Without a choice, revises a plan that awaits approval.
-pub(super) fn modify(modify: &ModifyArgs) -> Result<ExitCode> {
-    let ModifyArgs { task, text, revise_plan, change_task, adjustments, plan } = modify;
+/// Accepts the change that `--commit` names, or the one that the person confirms.
+pub(super) fn accept(accept: &AcceptArgs) -> Result<ExitCode> {
+    let AcceptArgs { task, commit, reason } = accept;
+    task.submit(async |client, detail| {
+        let commit = match commit {
+            Some(commit) => commit.clone(),
+            None => match confirm_change(client, detail, task.target.json).await? {
+                Some(commit) => commit,
+                None => return Ok(None),
+            },
+        };
+        Ok(Some(TaskAction::Accept { commit, reason: reason.clone() }))
+    })
+}
+
+/// Shows the change and asks for confirmation. Returns its commit, or `None` if the person declines.
+async fn confirm_change(
+    client: &Client,
+    detail: &TaskDetail,
+    json: bool,
+) -> Result<Option<String>> {
+    let id = &detail.card.short;
+    let Some(commit) = &detail.commit else { bail!("task {id} has no change to review yet") };
+    if json || !std::io::stdin().is_terminal() || !std::io::stdout().is_terminal() {
+        bail!(
+            "cannot ask for confirmation: standard input is not a terminal\n  help: read the change with \
+             `tamma task diff {id}`, then run `tamma accept {id} --commit {}`",
+            commit.get(..12).unwrap_or(commit)
+        );
+    }
+    let change = diff::fetch(client, detail.card.id).await?;
+    let mut out = anstream::stdout().lock();
+    diff::write_change(&mut out, &change)?;
+    write!(out, "\nAccept this change? [y/N] ")?;
+    out.flush()?;
+    let mut answer = String::new();
+    std::io::stdin().lock().read_line(&mut answer)?;
+    if matches!(answer.trim().to_lowercase().as_str(), "y" | "yes") {
+        return Ok(Some(change.commit));
+    }
+    writeln!(out, "Nothing was changed. `tamma task show {id}` lists the other answers.")?;
+    Ok(None)
+}
+
+/// Asks the planner for a revised plan, or edits fields of the plan.
+pub(super) fn revise_plan(revise: &RevisePlanArgs) -> Result<ExitCode> {
+    let RevisePlanArgs { task, text, adjustments, plan } = revise;
     task.submit(async |_, detail| {
-        if !adjustments.is_empty() {
-            let plan =
-                plan.clone().map_or_else(|| current_plan(detail).map(|it| it.hash.clone()), Ok)?;
-            let (adjustments, reason) = (adjustments.clone(), text.clone());
-            return Ok(Some(TaskAction::AdjustPlan { plan, adjustments, reason }));
-        }
-        let waits = detail.card.answers.contains(&task_loop::AnswerKind::RevisePlan);
-        Ok(Some(if *revise_plan || (waits && !change_task && detail.plan.is_some()) {
-            let plan = current_plan(detail)?.hash.clone();
+        let plan =
+            plan.clone().map_or_else(|| current_plan(detail).map(|it| it.hash.clone()), Ok)?;
+        Ok(Some(if adjustments.is_empty() {
             TaskAction::AskChanges { plan, changes: text.clone() }
         } else {
-            TaskAction::Modify { note: text.clone() }
+            let (adjustments, reason) = (adjustments.clone(), text.clone());
+            TaskAction::AdjustPlan { plan, adjustments, reason }
         }))
     })
+}
+
+/// Changes the request and replans.
+pub(super) fn change_task(change: &ChangeTaskArgs) -> Result<ExitCode> {
+    let note = change.text.clone();
+    change.task.submit(async |_, _| Ok(Some(TaskAction::Modify { note })))
+}
+
+/// Edits the title, the priority or the labels of a task.
+pub(super) fn edit(edit: &EditArgs) -> Result<ExitCode> {
+    let EditArgs { task, title, priority, add_labels, remove_labels } = edit;
+    let action = TaskAction::Edit {
+        title: title.clone(),
+        priority: *priority,
+        labels: None,
+        add_labels: add_labels.clone(),
+        remove_labels: remove_labels.clone(),
+    };
+    task.submit(async |_, _| Ok(Some(action)))
 }
 
 /// Rates a closed task.

@@ -9,6 +9,7 @@ use tamma_server::dto::{
     AlertDeliveries, AlertDelivery, AlertTestRequest, AlertTestResults, short_id,
 };
 
+use super::task::add::current_project;
 use super::task::list::{new_table, render_table};
 use crate::client::{self, Client, ClientArgs, IdentityArgs};
 use crate::commands::doctor::CheckStatus;
@@ -40,8 +41,7 @@ pub(crate) struct ListAlertsArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct TestAlertsArgs {
-    /// Project name
-    #[arg(long)]
+    #[arg(long, help = "Project name or ID [default: the project of this repository]")]
     project: Option<String>,
     #[command(flatten)]
     identity: IdentityArgs,
@@ -106,7 +106,11 @@ fn test(arguments: &TestAlertsArgs) -> Result<ExitCode> {
     client::block_on(&arguments.target, async {
         let client = Client::new(&arguments.target)?;
         let by = arguments.identity.resolve_name()?;
-        let request = AlertTestRequest { project: arguments.project.clone() };
+        let project = match &arguments.project {
+            Some(project) => Some(project.clone()),
+            None => current_project(&client).await?,
+        };
+        let request = AlertTestRequest { project };
         let AlertTestResults { results: receipts } =
             client.post("/alerts/test", &by, client::new_id(), &request).await?;
         let all = receipts.iter().all(|receipt| receipt.arrived);

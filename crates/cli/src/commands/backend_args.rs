@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use tamma_store::ObjectStorage;
 
+use crate::data_folder;
+
 /// Servers and folders that a command uses.
 #[derive(Debug, Args)]
 pub(crate) struct BackendArgs {
@@ -67,6 +69,22 @@ impl BackendArgs {
     /// Data folder from the arguments, or `None` for the default.
     pub(crate) fn data(&self) -> Option<&Path> {
         self.data.as_deref().filter(|path| !path.as_os_str().is_empty())
+    }
+}
+
+/// Data folder of commands about the `tamma up` on this machine.
+#[derive(Debug, Args)]
+pub(crate) struct DataFolderArgs {
+    /// Data folder, as for `tamma up`
+    #[arg(long, env = "TAMMA_DATA", hide_env_values = true, value_name = "FOLDER")]
+    data: Option<PathBuf>,
+}
+
+impl DataFolderArgs {
+    /// Returns the data folder. An empty value counts as unset.
+    pub(crate) fn resolve(&self) -> Result<PathBuf, data_folder::Error> {
+        let data = self.data.as_deref().filter(|path| !path.as_os_str().is_empty());
+        data_folder::resolve(data)
     }
 }
 

@@ -8,6 +8,7 @@ use tamma_server::dto::{ChatReply, NewChatMessage, short_id};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use uuid::Uuid;
 
+use super::task::add::current_project;
 use crate::client::{self, Client, ClientArgs, IdentityArgs};
 use crate::output::{self, sanitize};
 use crate::style::{FAINT, STRONG, styled};
@@ -25,11 +26,16 @@ pub(crate) struct Args {
 
 pub(super) fn run(arguments: &Args) -> Result<ExitCode> {
     client::block_on(&arguments.target, async {
+        let client = Client::new(&arguments.target)?;
+        // Outside a registered repository, Tamma asks for the project. A server that cannot be reached
+        // is reported with the first message.
+        let project = current_project(&client).await.ok().flatten();
         let talk = ChatClient {
-            client: Client::new(&arguments.target)?,
+            client,
             person: arguments.identity.resolve_name()?,
             conversation: client::new_id(),
             json: arguments.target.json,
+            project,
         };
         if !arguments.message.is_empty() {
             let proposed = talk.send(&arguments.message.join(" ")).await?;
@@ -48,12 +54,25 @@ pub(super) fn run(arguments: &Args) -> Result<ExitCode> {
             match line.trim() {
                 "" => {}
                 "exit" | "quit" => return Ok(ExitCode::SUCCESS),
-                line => {
-                    talk.send(line).await?;
-                }
+                line => match talk.send(line).await {
+                    // A refusal ends the request, and not the conversation. On a terminal, no error does.
+                    Err(error)
+                        if !talk.json && (is_refusal(&error) || std::io::stdin().is_terminal()) =>
+                    {
+                        let _ = output::report_failure(&error);
+                    }
+                    sent => {
+                        sent?;
+                    }
+                },
             }
         }
     })
+}
+
+/// Returns `true` if the server refused a request.
+fn is_refusal(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref::<client::Error>(), Some(client::Error::Problem(_)))
 }
 
 struct ChatClient {
@@ -61,6 +80,8 @@ struct ChatClient {
     person: String,
     conversation: Uuid,
     json: bool,
+    /// Project of the current folder, which new tasks go to.
+    project: Option<String>,
 }
 
 impl ChatClient {
@@ -70,6 +91,7 @@ impl ChatClient {
             conversation: self.conversation,
             message: message.to_owned(),
             task: None,
+            project: self.project.clone(),
         };
         let reply: ChatReply =
             self.client.post("/chat", &self.person, client::new_id(), &body).await?;

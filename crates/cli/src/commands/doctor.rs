@@ -12,11 +12,13 @@ use serde::Serialize;
 use serde_json::json;
 use tamma_connect::forge::Forge;
 use tamma_core::operator::OperatorConfig;
+use tamma_core::rules::{AgentRules, Rules, SandboxMode};
+use tamma_engine::sandbox;
 use tokio::process::Command;
 
 use super::backend_args::BackendArgs;
 use super::{config, forge};
-use crate::agents::{self, BUILT_IN_AGENTS, DetectedAgents};
+use crate::agents::{self, BUILT_IN_AGENTS, DetectedAgents, ModelAccess};
 use crate::services::{self, DataFolderLock, PostgresService, ProgramSearch, ProgramVersion};
 use crate::{data_folder, operator_file, output};
 
@@ -120,6 +122,15 @@ fn print_checks(arguments: &Args, checks: &[DoctorCheck], ready: bool) -> Result
         };
         output::write_check(&mut out, *verdict, name, &text)?;
     }
+    let failed = checks.iter().filter(|check| check.status == CheckStatus::Missing);
+    let mut failed: Vec<_> = failed.map(|check| check.name).collect();
+    failed.dedup();
+    writeln!(out)?;
+    if failed.is_empty() {
+        writeln!(out, "Ready: tasks can run on this machine.")?;
+    } else {
+        writeln!(out, "Not ready: no task can run until this is fixed: {}.", failed.join(", "))?;
+    }
     Ok(())
 }
 
@@ -137,7 +148,7 @@ async fn run_checks(backend: &BackendArgs, search: &ProgramSearch) -> Vec<Doctor
         check_repository(search, &operator),
     );
     let mut checks = vec![git, database, temporal, bubblewrap, check_sandbox(&operator)];
-    checks.push(check_agents(search));
+    checks.push(check_agents(search, &operator));
     checks.extend(repository);
     match data {
         Ok(data) => {
@@ -248,12 +259,23 @@ async fn check_bubblewrap(search: &ProgramSearch) -> DoctorCheck {
     }
 }
 
-/// Checks how agents are isolated, by running the sandbox.
+/// Checks how agents are isolated, by running the sandbox that the rules select.
 fn check_sandbox(operator: &OperatorConfig) -> DoctorCheck {
     const NAME: &str = "sandbox";
-    match tamma_engine::sandbox::describe(&operator.sandbox.limits) {
+    let mode = config::load_nearest(operator).map(|rules| rules.engines.sandbox);
+    let mode = mode.unwrap_or_default();
+    let found = match mode {
+        SandboxMode::Auto => sandbox::describe(&operator.sandbox.limits),
+        mode => sandbox::choose(mode).map(|kind| kind.to_string()),
+    };
+    match found {
+        Ok(_) if mode == SandboxMode::Off => DoctorCheck::warning(
+            NAME,
+            "off: an agent can do everything that you can",
+            "remove `engines.sandbox` and TAMMA_ENGINES_SANDBOX to use one",
+        ),
         Ok(text) => DoctorCheck::passed(NAME, text),
-        Err(error) => DoctorCheck::warning(
+        Err(error) => DoctorCheck::missing(
             NAME,
             format!("agents cannot start: {error}"),
             "docs/sandbox.md describes the sandbox modes",
@@ -261,7 +283,67 @@ fn check_sandbox(operator: &OperatorConfig) -> DoctorCheck {
     }
 }
 
-fn check_agents(search: &ProgramSearch) -> DoctorCheck {
+/// Returns how an agent gets access to its models on this machine.
+pub(super) fn agent_access(name: &str, agent: &AgentRules) -> ModelAccess {
+    let home = std::env::var_os("HOME").map(PathBuf::from);
+    let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    let is_in_home = |path: &str| home.as_ref().is_some_and(|home| home.join(path).exists());
+    agents::model_access(name, agent, is_set, is_in_home)
+}
+
+/// Checks the agents of a valid `tamma.yaml`, or the installed ones if there is none.
+fn check_agents(search: &ProgramSearch, operator: &OperatorConfig) -> DoctorCheck {
+    match config::check_nearest(operator) {
+        Ok(config::ConfigStatus::Valid(_)) => match config::load_nearest(operator) {
+            Some(rules) => check_tier_agents(search, &rules),
+            None => check_installed_agents(search),
+        },
+        Ok(config::ConfigStatus::None | config::ConfigStatus::Invalid { .. }) | Err(_) => {
+            check_installed_agents(search)
+        }
+    }
+}
+
+/// Checks that the agents of the tiers are installed and have access to their models.
+fn check_tier_agents(search: &ProgramSearch, rules: &Rules) -> DoctorCheck {
+    const NAME: &str = "agents";
+    let mut found = Vec::new();
+    let mut without_access = None;
+    for (name, agent) in agents::tier_agents(rules) {
+        let command = &agent.command;
+        let Some(program) = search.find_program(command) else {
+            let known = BUILT_IN_AGENTS.iter().find(|known| known.name == name);
+            let help = known.map_or_else(
+                || format!("install `{command}`, or name another agent under `tiers`"),
+                |known| format!("run `{}`", known.install),
+            );
+            let message =
+                format!("`{command}` of {name} is not on PATH; tasks cannot run without it");
+            return DoctorCheck::missing(NAME, message, &help);
+        };
+        let access = match agent_access(name, agent) {
+            ModelAccess::Key(variable) => format!(", key in {variable}"),
+            ModelAccess::SignIn(path) => format!(", sign-in in ~/{path}"),
+            ModelAccess::NotNeeded => String::new(),
+            ModelAccess::Missing(how) => {
+                without_access = without_access.or(Some((name, how)));
+                String::new()
+            }
+        };
+        found.push(format!("{name} ({}{access})", program.display()));
+    }
+    match without_access {
+        // A sign-in can be where Tamma cannot see it, such as in a keychain.
+        Some((name, how)) => {
+            let message = format!("{name} is installed, but no key and no sign-in were found");
+            DoctorCheck::warning(NAME, message, &how)
+        }
+        None => DoctorCheck::passed(NAME, found.join(", ")),
+    }
+}
+
+/// Checks that an agent is installed that `tamma init` can configure.
+fn check_installed_agents(search: &ProgramSearch) -> DoctorCheck {
     const NAME: &str = "agents";
     let DetectedAgents { installed, missing_adapter } =
         agents::detect(|name| search.find_program(name), |_| false);
@@ -272,15 +354,16 @@ fn check_agents(search: &ProgramSearch) -> DoctorCheck {
     if let Some(known) = missing_adapter.first() {
         let native_program = known.native_program.unwrap_or(known.name);
         let message = format!("`{native_program}` is installed, but its ACP adapter is missing");
-        return DoctorCheck::warning(NAME, message, &format!("run `{}`", known.install));
+        return DoctorCheck::missing(NAME, message, &format!("run `{}`", known.install));
     }
     let installs: Vec<_> =
         BUILT_IN_AGENTS.iter().map(|known| format!("`{}`", known.install)).collect();
     let help = format!(
-        "run {}, or configure another agent that speaks the Agent Client Protocol",
+        "run {}, or configure another agent that speaks the Agent Client Protocol; `tamma try` works \
+         without one",
         installs.join(" or ")
     );
-    DoctorCheck::warning(NAME, "no known agent is on PATH; tasks cannot run without one", &help)
+    DoctorCheck::missing(NAME, "no known agent is on PATH; tasks cannot run without one", &help)
 }
 
 /// Checks the current repository and its configuration.

@@ -91,7 +91,7 @@ pub(super) struct EvalAgentArgs {
 pub(super) fn run_agent(arguments: &EvalAgentArgs) -> Result<ExitCode> {
     let script = AgentScript::read(&arguments.script)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(tamma_eval::serve(arguments.role, script))?;
+    runtime.block_on(tamma_eval::serve(arguments.role, move |_| script.clone()))?;
     Ok(ExitCode::SUCCESS)
 }
 

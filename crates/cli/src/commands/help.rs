@@ -5,16 +5,31 @@ use clap::Command;
 use crate::style::push_fmt;
 
 /// Groups of `tamma --help`, in order. Every visible command is in exactly one of them.
-const GROUPS: [(&str, &[&str]); 6] = [
-    (
-        "Setup",
-        &["init", "up", "forge", "project", "sign-in", "doctor", "config", "completions", "help"],
-    ),
+const GROUPS: [(&str, &[&str]); 8] = [
+    ("Start", &["try", "do", "init", "doctor", "help"]),
+    ("This machine", &["up", "down", "status", "logs", "service", "sign-in"]),
     (
         "Tasks",
-        &["task", "pipeline", "queue", "inbox", "chat", "pause", "resume", "retry", "cancel"],
+        &[
+            "task", "inbox", "top", "chat", "pause", "resume", "retry", "cancel", "pipeline",
+            "queue",
+        ],
     ),
-    ("Decisions", &["approve", "reject", "modify", "reply", "answer", "council", "rate"]),
+    (
+        "Decisions",
+        &[
+            "approve",
+            "reject",
+            "revise-plan",
+            "change-task",
+            "accept",
+            "reply",
+            "answer",
+            "council",
+            "rate",
+        ],
+    ),
+    ("Settings", &["config", "project", "forge", "completions"]),
     ("Team", &["knowledge", "alert", "person", "access", "audit", "permissions", "agents"]),
     ("Servers", &["serve", "work", "migrate", "mcp", "workspace"]),
     ("Evaluation", &["eval"]),

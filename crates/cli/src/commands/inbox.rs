@@ -8,7 +8,8 @@ use tamma_server::dto::{
     InboxPage, MergeQueueView, PipelineList, PipelineView, TaskCard, TaskPage,
 };
 
-use super::task::list::{Pager, new_table, render_table};
+use super::task::list::{PARAGRAPH_INDENT, Pager, new_table, render_table};
+use super::task::show::{answer_command, with_task};
 use crate::client::{self, Client, ClientArgs};
 use crate::output::{self, sanitize};
 use crate::style;
@@ -42,7 +43,8 @@ pub(super) fn run(arguments: &Args) -> Result<ExitCode> {
         if arguments.target.json {
             output::print_json(&InboxPage { tasks, pipelines, merge_queues })?;
         } else {
-            let text = format_inbox(&tasks.tasks, &pipelines, &merge_queues, style::now());
+            let width = style::narrow_width();
+            let text = format_inbox(&tasks.tasks, &pipelines, &merge_queues, width, style::now());
             writeln!(anstream::stdout().lock(), "{text}")?;
         }
         Ok(ExitCode::SUCCESS)
@@ -54,10 +56,11 @@ fn format_inbox(
     cards: &[TaskCard],
     pipelines: &[PipelineView],
     queues: &[MergeQueueView],
+    width: Option<usize>,
     now: chrono::DateTime<chrono::Utc>,
 ) -> String {
     let parts = [
-        format_tasks(cards, now),
+        format_tasks(cards, width, now),
         format_pipelines(pipelines, now),
         format_merge_queues(queues, now),
     ];
@@ -68,28 +71,49 @@ fn format_inbox(
     parts.join("\n\n")
 }
 
-fn format_tasks(cards: &[TaskCard], now: chrono::DateTime<chrono::Utc>) -> Option<String> {
-    let first = cards.first()?.short.clone();
-    let mut table = new_table(&["ID", "TITLE", "QUESTION", "SINCE", "ANSWERS"]);
-    for card in cards {
-        let answers: Vec<_> =
-            card.answers.iter().map(|answer| answer.to_string().replace('_', "-")).collect();
+/// Formats tasks as a table, or as paragraphs on a narrow terminal. Answers are commands.
+fn format_tasks(
+    cards: &[TaskCard],
+    width: Option<usize>,
+    now: chrono::DateTime<chrono::Utc>,
+) -> Option<String> {
+    let first = cards.first()?;
+    let rows = cards.iter().map(|card| {
+        let answers: Vec<_> = card.answers.iter().map(|it| answer_command(*it)).collect();
         let question = match &card.next {
             Some(tamma_core::task_loop::NextStep::Answer { cause, .. }) => cause.to_string(),
             _ => card.next_text.clone().unwrap_or_default(),
         };
-        table.add_row([
+        [
             card.short.clone(),
             sanitize(&card.title),
-            question,
+            sanitize(&question),
             style::format_ago(card.since, now),
             answers.join(", "),
-        ]);
-    }
-    Some(format!(
-        "{}\n\nRun `tamma task show {first}` for details and the commands that answer.",
+        ]
+    });
+    let list = if let Some(width) = width {
+        let wrap = |text: &str| style::wrap(text, width, PARAGRAPH_INDENT);
+        let paragraph = |[short, title, question, since, answers]: [String; 5]| {
+            let lines = [title, format!("{question}, {since}"), answers];
+            let lines: Vec<_> = lines.iter().map(|line| wrap(line)).collect();
+            // The title starts on the line of the ID.
+            format!("{short}  {}", lines.join("\n").trim_start())
+        };
+        rows.map(paragraph).collect::<Vec<_>>().join("\n")
+    } else {
+        let mut table = new_table(&["ID", "TITLE", "QUESTION", "SINCE", "ANSWERS"]);
+        table.add_rows(rows);
         render_table(&table)
-    ))
+    };
+    let example = first.answers.first().map_or("task show", |answer| answer_command(*answer));
+    let short = &first.short;
+    let more = format!(
+        "An answer is a command, such as `tamma {}`. Run `tamma task show {short}` for details.",
+        with_task(example, short)
+    );
+    let more = width.map_or_else(|| more.clone(), |width| style::wrap(&more, width, 0));
+    Some(format!("{list}\n\n{more}"))
 }
 
 fn format_merge_queues(
@@ -133,4 +157,47 @@ fn format_pipelines(
         "{}\n\nRun `tamma pipeline show {first}` for details and the commands that answer.",
         render_table(&table)
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commands::task::show::tests::awaiting_approval;
+
+    fn render(width: Option<usize>) -> String {
+        let now = "2026-11-15T10:23:30Z".parse().expect("a timestamp");
+        let text = format_inbox(&[awaiting_approval().card], &[], &[], width, now);
+        anstream::adapter::strip_str(&text).to_string()
+    }
+
+    #[test]
+    fn answers_are_commands() {
+        insta::assert_snapshot!(render(None), @r"
+        ID        TITLE                  QUESTION                         SINCE      ANSWERS
+        1a2b3c4d  Greet the whole world  medium-risk plan needs approval  3 min ago  approve, reject, revise-plan, change-task, cancel
+
+        An answer is a command, such as `tamma approve 1a2b3c4d`. Run `tamma task show 1a2b3c4d` for details.
+        ");
+    }
+
+    #[test]
+    fn a_narrow_terminal_gets_short_lines() {
+        let text = render(Some(60));
+        assert!(text.lines().all(|line| line.chars().count() <= 60), "{text}");
+        insta::assert_snapshot!(text, @r"
+        1a2b3c4d  Greet the whole world
+                  medium-risk plan needs approval, 3 min ago
+                  approve, reject, revise-plan, change-task, cancel
+
+        An answer is a command, such as `tamma approve 1a2b3c4d`.
+        Run `tamma task show 1a2b3c4d` for details.
+        ");
+    }
+
+    #[test]
+    fn an_empty_inbox_says_so() {
+        let now = "2026-11-15T10:23:30Z".parse().expect("a timestamp");
+        let text = format_inbox(&[], &[], &[], None, now);
+        assert_eq!(text, "No tasks, pipelines or merge queues are waiting on a person.");
+    }
 }

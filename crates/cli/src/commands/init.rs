@@ -32,7 +32,7 @@ pub(super) struct Args {
 }
 
 /// Findings and results of `tamma init`.
-struct InitOutcome {
+pub(super) struct InitOutcome {
     file: PathBuf,
     survey: Survey,
     agents: DetectedAgents,
@@ -45,13 +45,24 @@ pub(super) fn run(arguments: &Args) -> Result<ExitCode> {
         Some(folder) => folder.clone(),
         None => env::current_dir().context("cannot determine the current folder")?,
     };
-    let repository = Repository::containing(&folder)?;
+    let done = set_up(&Repository::containing(&folder)?, arguments.force)?;
+    let mut out = anstream::stdout().lock();
+    if arguments.json {
+        writeln!(out, "{}", serde_json::to_string_pretty(&summary_json(&done))?)?;
+    } else {
+        print_summary(&mut out, &done)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Writes `tamma.yaml`, and commits it if the repository has no commit.
+pub(super) fn set_up(repository: &Repository, force: bool) -> Result<InitOutcome> {
     let survey = survey::survey_root(&repository.root_files()?);
     let is_set = |name: &str| env::var_os(name).is_some_and(|value| !value.is_empty());
     let search = ProgramSearch::from_environment();
     let agents = agents::detect(|name| search.find_program(name), is_set);
     let file = repository.root.join(NAME);
-    write_config(&file, &draft_config(&survey, &agents), arguments.force)?;
+    write_config(&file, &draft_config(&survey, &agents), force)?;
     let commit = if repository.has_commit()? {
         None
     } else {
@@ -64,14 +75,18 @@ pub(super) fn run(arguments: &Args) -> Result<ExitCode> {
         })?;
         Some(commit)
     };
-    let done = InitOutcome { file, survey, agents, commit };
-    let mut out = anstream::stdout().lock();
-    if arguments.json {
-        writeln!(out, "{}", serde_json::to_string_pretty(&summary_json(&done))?)?;
-    } else {
-        print_summary(&mut out, &done)?;
-    }
-    Ok(ExitCode::SUCCESS)
+    Ok(InitOutcome { file, survey, agents, commit })
+}
+
+/// Prints the results in a few lines, for a command that goes on.
+pub(super) fn print_short_summary(out: &mut impl Write, done: &InitOutcome) -> io::Result<()> {
+    output::write_done(out, &format!("wrote {}", done.file.display()))?;
+    let gates: Vec<_> = done.survey.gates.iter().map(|gate| gate.command.as_str()).collect();
+    let gates = match gates.as_slice() {
+        [] => format!("none; list the checks for changes under `gates` in {NAME}"),
+        gates => gates.join(", "),
+    };
+    writeln!(out, "  gates: {}", output::sanitize(&gates))
 }
 
 /// Writes the file. Replaces an existing one only with `force`.
@@ -153,8 +168,8 @@ fn next_steps(done: &InitOutcome) -> Vec<(String, String)> {
         let command = format!("git add {NAME} && git commit -m \"{MESSAGE}\"");
         add(&command, "share it with your team".to_owned());
     }
-    add("tamma up", "start everything; keep it running".to_owned());
-    add("tamma task add \"…\" --watch", "in a second terminal: add your first task".to_owned());
+    add("tamma up --detach", "start everything in the background".to_owned());
+    add("tamma \"…\"", "do a first task: add it, follow it and decide".to_owned());
     next
 }
 

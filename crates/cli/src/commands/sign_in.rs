@@ -18,13 +18,17 @@ pub(crate) struct Args {
     target: ClientArgs,
 }
 
+/// Creates a link that signs a person in, once and within 10 min.
+pub(super) async fn create_link(client: &Client, by: &str) -> Result<String> {
+    let link: SignInLink = client.post("/sign-in-links", by, client::new_id(), &json!({})).await?;
+    Ok(link.url.unwrap_or_else(|| format!("{}{}", client.url(), link.path)))
+}
+
 pub(super) fn run(arguments: &Args) -> Result<ExitCode> {
     client::block_on(&arguments.target, async {
         let client = Client::new(&arguments.target)?;
         let by = arguments.identity.resolve_name()?;
-        let link: SignInLink =
-            client.post("/sign-in-links", &by, client::new_id(), &json!({})).await?;
-        let url = link.url.unwrap_or_else(|| format!("{}{}", client.url(), link.path));
+        let url = create_link(&client, &by).await?;
         if arguments.target.json {
             output::print_json(&json!({ "url": url }))?;
         } else {

@@ -2,7 +2,7 @@
 
 pub(super) mod add;
 mod bundle;
-mod diff;
+pub(super) mod diff;
 mod history;
 pub(super) mod list;
 mod log;
@@ -16,6 +16,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Args, Subcommand};
 
+use super::actions;
 use crate::client::{self, Client, ClientArgs};
 use crate::watch::{self, WatchOptions};
 
@@ -25,6 +26,8 @@ pub(super) enum Command {
     Add(Box<add::Args>),
     /// List tasks, newest first
     List(list::Args),
+    /// Edit the title, priority or labels of a task; nothing is replanned
+    Edit(actions::EditArgs),
     /// Show a task
     Show(show::Args),
     /// Show the latest reviewed change of a task, with line numbers
@@ -73,6 +76,7 @@ pub(super) fn run(command: &Command) -> Result<ExitCode> {
     match command {
         Command::Add(arguments) => add::run(arguments),
         Command::List(arguments) => list::run(arguments),
+        Command::Edit(arguments) => actions::edit(arguments),
         Command::Show(arguments) => show::run(arguments),
         Command::Diff(arguments) => diff::run(arguments),
         Command::Report(arguments) => report::run(arguments),
@@ -80,7 +84,8 @@ pub(super) fn run(command: &Command) -> Result<ExitCode> {
         Command::Watch(WatchArgs { id, until_asked, target }) => client::block_on(target, async {
             let client = Client::new(target)?;
             let id = client.resolve_task(id).await?;
-            let options = WatchOptions { until_asked: *until_asked, json: target.json };
+            let (until_asked, json) = (*until_asked, target.json);
+            let options = WatchOptions { until_asked, json, asks_inline: false };
             watch::watch(&client, id, options).await
         }),
         Command::History(arguments) => history::history(arguments),

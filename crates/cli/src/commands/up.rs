@@ -1,6 +1,7 @@
 //! `tamma up`: starts the API server, a worker and private services in one process.
 
 use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::io::Write as _;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -19,13 +20,18 @@ use tokio_util::sync::CancellationToken;
 
 use super::backend_args::{BackendArgs, PromptArgs};
 use super::config::{self, ConfigStatus};
-use super::doctor::CheckStatus;
+use super::doctor::{self, CheckStatus};
+use super::sign_in;
+use crate::agents::{self, ModelAccess};
+use crate::client::Client;
+use crate::endpoint::Endpoint;
 use crate::progress::Progress;
 use crate::repository::Repository;
 use crate::roles::{self, Backends, ProcessRoles, SchemaStep};
 use crate::services::{self, DataFolderLock, PostgresService, ProgramSearch, TemporalService};
 use crate::{
-    client, data_folder, endpoint, identity, operator_file, operator_token, output, remote_config,
+    background, client, commit_files, data_folder, endpoint, identity, operator_file,
+    operator_token, output, remote_config,
 };
 
 /// Number of restarts of a private service before `tamma up` gives up.
@@ -47,9 +53,15 @@ pub(super) struct Args {
     slots: Option<u16>,
     #[command(flatten)]
     prompts: PromptArgs,
+    /// Run in the background; `tamma down` stops it
+    #[arg(long)]
+    detach: bool,
     /// Print only errors
     #[arg(long, short)]
     quiet: bool,
+    /// Run as the background process of `--detach` or of a service
+    #[arg(long, hide = true, conflicts_with = "detach")]
+    background: bool,
 }
 
 /// Arguments of the API server.
@@ -117,13 +129,73 @@ impl ListenArgs {
                 Box::pin(crate::repository::inspect(repository, commits))
             })),
             read_remote_config: Some(remote_config::reader(data, Forges::open(&forges))),
+            read_commit_file: Some(commit_files::reader(data)),
             forges,
         })
     }
 }
 
 pub(super) fn run(arguments: &Args) -> Result<ExitCode> {
+    if arguments.detach {
+        return roles::block_on(detach(arguments));
+    }
     roles::block_on(up(arguments))
+}
+
+/// Starts `tamma up` in the background, with the same arguments.
+async fn detach(arguments: &Args) -> Result<ExitCode> {
+    let data = data_folder::resolve(arguments.backend.data())?;
+    let repository = Repository::containing(Path::new(".")).ok();
+    if let Some(pid) = DataFolderLock::holder(&data) {
+        let in_use = services::Error::InUse { data: data.clone(), by: Some(pid) };
+        return register_with_running(&data, repository.as_ref(), in_use.into()).await;
+    }
+    let own = std::env::args_os().skip(2).filter(|argument| argument != "--detach");
+    let own: Vec<OsString> = own.collect();
+    let endpoint = background::start(&data, &own, Path::new(".")).await?;
+    if arguments.quiet {
+        return Ok(ExitCode::SUCCESS);
+    }
+    let client = Client::for_endpoint(endpoint.clone())?;
+    let mut out = anstream::stdout().lock();
+    let heading = format!("Tamma is up at {}, in the background", endpoint.url);
+    output::write_heading(&mut out, &heading)?;
+    if let Ok(name) = identity::resolve_name(None) {
+        let link = sign_in::create_link(&client, &name).await?;
+        writeln!(out, "  sign in (link valid once, for 10 min): {link}")?;
+    }
+    let operator = operator_file::read(&data)?.unwrap_or_default();
+    let notes = repository.map(|repository| setup_warnings(&repository, &operator));
+    for (name, text) in notes.unwrap_or_default() {
+        output::write_check(&mut out, CheckStatus::Warning, name, &text)?;
+    }
+    writeln!(out)?;
+    output::write_next_steps(&mut out, &background_commands())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Returns the commands for a Tamma in the background.
+pub(super) fn background_commands() -> Vec<(String, String)> {
+    let commands = [
+        ("tamma status", "show what is running"),
+        ("tamma logs --follow", "read the log"),
+        ("tamma down", "stop it; tasks resume at the next start"),
+    ];
+    commands.map(|(command, purpose)| (command.to_owned(), purpose.to_owned())).into()
+}
+
+/// Returns the running Tamma of a data folder, and starts one in the background if there is none. It
+/// registers the repository of `folder`, if that is in one.
+pub(super) async fn ensure_running(data: &Path, folder: &Path) -> Result<Endpoint> {
+    if let Some(pid) = DataFolderLock::holder(data) {
+        // Without an endpoint file, it is starting or stopping.
+        return endpoint::read(data)
+            .ok_or_else(|| services::Error::InUse { data: data.to_owned(), by: Some(pid) }.into());
+    }
+    let step = Progress::new(false).start("starting Tamma in the background");
+    let endpoint = background::start(data, &[], folder).await?;
+    step.finish("started Tamma in the background");
+    Ok(endpoint)
 }
 
 async fn up(arguments: &Args) -> Result<ExitCode> {
@@ -141,6 +213,9 @@ async fn up(arguments: &Args) -> Result<ExitCode> {
     arguments.listen.server_config(&data, arguments.backend.objects(&data), operator)?.check()?;
     let stop = CancellationToken::new();
     roles::cancel_on_signal(&stop)?;
+    if arguments.background {
+        roles::ignore_hangups()?;
+    }
     let progress = Progress::new(arguments.quiet);
     let mut private = PrivateServices::start(&arguments.backend, &lock, progress).await?;
     let servers = (private.database_url.clone(), private.temporal_address.clone());
@@ -179,19 +254,23 @@ async fn run_roles(
     let roles = ProcessRoles {
         server: Some(tamma_server::ServerConfig { terminal: Some(terminal), ..server }),
         worker: Some(tamma_worker::WorkerConfig { public_url, ..worker }),
-        // Nobody would see the link.
+        // Nobody would see the link, or it would stay in a log.
         sign_in_as: identity::resolve_name(None)
             .ok()
-            .filter(|_| !arguments.quiet)
+            .filter(|_| !arguments.quiet && !arguments.background)
             .and_then(|name| name.parse().ok()),
         data: data.to_owned(),
     };
-    let quiet = arguments.quiet;
+    let (quiet, background) = (arguments.quiet, arguments.background);
     let notes = repository.map(|repository| setup_warnings(repository, &operator));
     let mut notes = notes.unwrap_or_default();
     notes.extend(proposed_roles(&operator).filter(|_| is_new == Some(true)));
     let running = roles.run(&backends, stop, |url, link| {
         if quiet {
+            return Ok(());
+        }
+        if background {
+            writeln!(anstream::stdout().lock(), "Tamma is up at {}", url.unwrap_or_default())?;
             return Ok(());
         }
         print_welcome((url.unwrap_or_default(), link), project.as_ref(), slots, &notes)
@@ -225,7 +304,7 @@ fn configured_slots(operator: &OperatorConfig) -> Option<usize> {
 }
 
 /// Returns the problems that would block a first task in a repository, with their fixes.
-fn setup_warnings(
+pub(super) fn setup_warnings(
     repository: &Repository,
     operator: &OperatorConfig,
 ) -> Vec<(&'static str, String)> {
@@ -241,9 +320,10 @@ fn setup_warnings(
     }
     let search = ProgramSearch::from_environment();
     if let Some(rules) = config::load_nearest(operator) {
-        let tiers = [&rules.tiers.simple, &rules.tiers.moderate, &rules.tiers.complex];
-        let names: BTreeSet<&str> = tiers.iter().map(|tier| tier.agent.as_str()).collect();
-        for agent in names.into_iter().filter_map(|name| rules.agents.get(name)) {
+        if let Err(error) = tamma_engine::sandbox::choose(rules.engines.sandbox) {
+            notes.push(("sandbox", format!("agents cannot start: {error}")));
+        }
+        for (name, agent) in agents::tier_agents(&rules) {
             let command = &agent.command;
             if search.find_program(command).is_none() {
                 let text = format!(
@@ -251,6 +331,8 @@ fn setup_warnings(
                      for help"
                 );
                 notes.push(("agent", text));
+            } else if let ModelAccess::Missing(how) = doctor::agent_access(name, agent) {
+                notes.push(("agent", format!("{name} has no key and no sign-in: {how}")));
             }
         }
     }
@@ -303,29 +385,34 @@ async fn register_with_running(
         writeln!(out, "Run `tamma up` in a git repository to register it as a project.")?;
         return Ok(ExitCode::SUCCESS);
     };
-    let path = repository.root.display().to_string();
-    let client = client::Client::for_endpoint(endpoint)?;
-    let ProjectList { projects } = client.get("/projects", &[]).await?;
-    let registered = projects.iter().find(|project| project.repository == path);
-    let name = if let Some(project) = registered {
-        project.name.clone()
-    } else {
-        let names = projects.iter().map(|it| it.name.clone()).collect();
-        let name = free_name(repository, &names);
-        let body = json!({ "name": name, "repository": path });
-        let by = identity::resolve_name(None)?;
-        let _: dto::RegisteredProject =
-            client.post("/projects", &by, client::new_id(), &body).await?;
-        name
-    };
-    let now = if registered.is_some() { "is already registered" } else { "is now registered" };
-    writeln!(out, "Project {} {now}.", output::sanitize(&name))?;
+    let client = Client::for_endpoint(endpoint)?;
+    let by = identity::resolve_name(None)?;
+    let (project, is_new) = ensure_registered(&client, repository, &by).await?;
+    let now = if is_new { "is now registered" } else { "is already registered" };
+    writeln!(out, "Project {} {now}.", output::sanitize(&project.name))?;
     let operator = operator_file::read(data)?.unwrap_or_default();
-    let proposed = proposed_roles(&operator).filter(|_| registered.is_none());
+    let proposed = proposed_roles(&operator).filter(|_| is_new);
     for (name, text) in setup_warnings(repository, &operator).into_iter().chain(proposed) {
         output::write_check(&mut out, CheckStatus::Warning, name, &text)?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Registers a repository with a running server, unless it is registered already. Returns `true` for a
+/// new project.
+pub(super) async fn ensure_registered(
+    client: &Client,
+    repository: &Repository,
+    by: &str,
+) -> Result<(dto::RegisteredProject, bool)> {
+    let path = repository.root.display().to_string();
+    let ProjectList { projects } = client.get("/projects", &[]).await?;
+    if let Some(project) = projects.iter().find(|project| project.repository == path) {
+        return Ok((project.clone(), false));
+    }
+    let names = projects.into_iter().map(|it| it.name).collect();
+    let body = json!({ "name": free_name(repository, &names), "repository": path });
+    Ok((client.post("/projects", by, client::new_id(), &body).await?, true))
 }
 
 /// Returns the name of the repository's folder, with a number if another project has that name.

@@ -7,6 +7,10 @@
 //!
 //! PostgreSQL refuses to run as root. For root, it runs as `postgres`, or as `nobody` if that user does
 //! not exist. That user owns this folder only.
+//!
+//! If the package of Tamma brings a newer major version than the data has, the data is upgraded first.
+
+mod upgrade;
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -96,15 +100,22 @@ impl PostgresService {
         progress: Progress,
     ) -> Result<Self, Error> {
         let folder = lock.folder().join("postgres");
+        upgrade::undo_interrupted(&folder)?;
         let data_version = cluster_version(&folder.join("cluster"))?;
-        let installation = search.find_postgres(data_version).await?;
-        let version = installation.version;
+        let choice = search.choose_postgres(lock.folder(), data_version).await?;
+        let version = choice.programs.version();
         let step = progress.start(match data_version {
             Some(_) => "starting PostgreSQL",
             None => "starting PostgreSQL (first run: creating its files)",
         });
+        let installation = choice.programs.prepare(lock.folder()).await?;
         let user = prepare_folder(lock.folder(), &folder)?;
         let cluster = PostgresCluster { folder, installation, user };
+        if let Some(old) = choice.upgrade_from {
+            let from = old.version().major;
+            step.update(&format!("upgrading PostgreSQL {from} to {}", version.major));
+            cluster.upgrade_from(old.prepare(lock.folder()).await?).await?;
+        }
         if data_version.is_none() {
             cluster.initialise().await?;
         }
@@ -121,7 +132,7 @@ impl PostgresService {
         search: &ProgramSearch,
     ) -> Result<(ProgramVersion, Option<String>), Error> {
         let data_version = cluster_version(&data.join("postgres/cluster"))?;
-        let version = search.find_postgres(data_version).await?.version;
+        let version = search.choose_postgres(data, data_version).await?.programs.version();
         Ok((version, service_user(data)?.map(|user| user.name)))
     }
 
@@ -211,40 +222,66 @@ impl PostgresCluster {
     /// Creates the server's files under a temporary name and renames them, so that an incomplete
     /// cluster is never used.
     async fn initialise(&self) -> Result<(), Error> {
-        // A unique name, because the `initdb` of a killed process may still be writing.
-        let partial = self.folder.join(format!("{PARTIAL}{}", std::process::id()));
-        let failed = || Error::io("clean up", &self.folder);
-        for entry in fs::read_dir(&self.folder).map_err(failed())?.flatten() {
+        let partial = self.partial_path().await?;
+        let password = self.folder.join("password");
+        self.write_password(&password).map_err(Error::io("write", &password))?;
+        self.run_initdb(&partial).await?;
+        let cluster = self.data_path();
+        fs::rename(&partial, &cluster).map_err(Error::io("create", &cluster))?;
+        self.sync_folder()
+    }
+
+    /// Removes incomplete clusters of killed processes, and returns the path for a new one.
+    async fn partial_path(&self) -> Result<PathBuf, Error> {
+        let failed = Error::io("clean up", &self.folder);
+        let entries: Vec<_> = fs::read_dir(&self.folder).map_err(failed)?.flatten().collect();
+        for entry in entries {
             if entry.file_name().to_string_lossy().starts_with(PARTIAL) {
+                // `pg_upgrade` starts servers that survive it.
+                for pid in cluster_pids(&entry.path()) {
+                    process::terminate(NAME, pid, &[]).await?;
+                }
                 // Best effort. If our own name remains, `initdb` reports it.
                 let _ = fs::remove_dir_all(entry.path());
             }
         }
-        let password = self.folder.join("password");
-        self.write_password(&password).map_err(Error::io("write", &password))?;
+        // A unique name, because the `initdb` of a killed process may still be writing.
+        Ok(self.folder.join(format!("{PARTIAL}{}", std::process::id())))
+    }
+
+    /// Creates the files of an empty cluster, with the password of this one.
+    async fn run_initdb(&self, partial: &Path) -> Result<(), Error> {
         let initdb = self.installation.folder.join("initdb");
-        let mut command = Command::new(&initdb);
-        command.arg("-D").arg(&partial).arg("--pwfile").arg(&password);
+        let mut command = self.command(&initdb);
+        command.arg("-D").arg(partial).arg("--pwfile").arg(self.folder.join("password"));
         command.args(["-U", TAMMA, "-E", "UTF8", "--no-locale", "--data-checksums"]);
         command.args([
             "--auth-local=scram-sha-256",
             "--auth-host=scram-sha-256",
             "--no-instructions",
         ]);
-        command.env_clear().envs(service_environment()).current_dir("/").stdin(Stdio::null());
-        command.process_group(0);
-        if let Some(user) = &self.user {
-            command.uid(user.uid).gid(user.gid);
-        }
-        let output = command.kill_on_drop(true).output().await;
+        let output = command.output().await;
         let output = output.map_err(Error::io("start", &initdb))?;
         if !output.status.success() {
             let stderr = process::last_lines(&String::from_utf8_lossy(&output.stderr));
             return Err(Error::Initdb { stderr });
         }
-        let cluster = self.data_path();
-        fs::rename(&partial, &cluster).map_err(Error::io("create", &cluster))?;
-        // Make the rename durable before the server writes to the folder.
+        Ok(())
+    }
+
+    /// Returns a command that runs as the server's user, with a minimal environment.
+    fn command(&self, program: &Path) -> Command {
+        let mut command = Command::new(program);
+        command.env_clear().envs(service_environment()).current_dir("/").stdin(Stdio::null());
+        command.process_group(0).kill_on_drop(true);
+        if let Some(user) = &self.user {
+            command.uid(user.uid).gid(user.gid);
+        }
+        command
+    }
+
+    /// Makes renames in the folder durable, before the server writes to it.
+    fn sync_folder(&self) -> Result<(), Error> {
         let synced = fs::File::open(&self.folder).and_then(|folder| folder.sync_all());
         synced.map_err(Error::io("write", &self.folder))
     }

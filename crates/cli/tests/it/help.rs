@@ -18,37 +18,51 @@ fn commands_are_listed_in_groups() {
     Run coding agents on development tasks, with plans, approvals, gates and budgets
 
     Usage: tamma <COMMAND>
+           tamma "What to do"
 
-    Setup:
+    Start:
+      try          Try Tamma with an example repository and a demo agent
+      do           Do a task in this repository: set up, start, add, follow, decide
       init         Set up a repository and write tamma.yaml
-      up           Start Tamma on this machine
-      forge        Add, list and check forges such as GitHub, GitLab and Gitea
-      project      Register and list repositories
-      sign-in      Print a link that signs you in to the web UI
       doctor       Check that this machine is ready
-      config       Check, show and describe the configuration
-      completions  Generate a shell completion script
       help         Print help for a command
+
+    This machine:
+      up           Start Tamma on this machine
+      down         Stop Tamma on this machine
+      status       Show what runs on this machine, and what waits
+      logs         Show the logs of Tamma on this machine
+      service      Run Tamma as a service of your user
+      sign-in      Print a link that signs you in to the web UI
 
     Tasks:
       task         Add, list, show and follow tasks
-      pipeline     Take stories through ordered phases
-      queue        Show, pause and resume merge queues
       inbox        List tasks and pipelines waiting on a person
+      top          Watch and steer tasks in the terminal
       chat         Ask about tasks, or request actions, in plain English
       pause        Pause a task
       resume       Resume a paused task
       retry        Retry failed work, or skip the wait
       cancel       Cancel a task and keep its work
+      pipeline     Take stories through ordered phases
+      queue        Show, pause and resume merge queues
 
     Decisions:
       approve      Approve a plan
       reject       Reject a plan
-      modify       Revise or edit a plan, or change the task
+      revise-plan  Ask for another plan, or edit a plan
+      change-task  Change the request of a task, and replan
+      accept       Accept a change that awaits your review
       reply        Reply to an agent's question
-      answer       Answer any open question, such as accepting a change
+      answer       Answer any open question, such as requesting changes
       council      Convene the council on a task
       rate         Rate a closed task
+
+    Settings:
+      config       Check, show and describe the configuration
+      project      Register and list repositories
+      forge        Add, list and check forges such as GitHub, GitLab and Gitea
+      completions  Generate a shell completion script
 
     Team:
       knowledge    Manage the knowledge base
@@ -141,8 +155,17 @@ fn connection_options_have_their_own_heading() {
 
 #[test]
 fn every_command_describes_its_arguments_on_one_line_each() {
-    for command in ["init", "up", "answer", "modify", "serve", "work", "doctor", "mcp"] {
+    for command in ["init", "up", "answer", "revise-plan", "serve", "work", "doctor", "mcp", "do"] {
         let text = help(&[command, "--help"]);
         assert!(text.contains("\n  -h, --help ") && text.contains("  Print help\n"), "{text}");
     }
+}
+
+#[test]
+fn the_terminal_ui_needs_a_terminal() {
+    let mut command = Command::new(assert_cmd::cargo::cargo_bin!("tamma"));
+    let output = command.env_clear().arg("top").output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert!(text.contains("`tamma top` needs a terminal"), "{text}");
 }

@@ -28,6 +28,16 @@ pub(crate) struct Up {
     _stdout: BufReader<ChildStdout>,
 }
 
+/// Stops the background process of a machine at the end of a test.
+pub(crate) struct StopOnDrop<'a>(pub(crate) &'a Machine);
+
+impl Drop for StopOnDrop<'_> {
+    fn drop(&mut self) {
+        // A failed test must not leave a server behind.
+        drop(self.0.tamma(&["down"]));
+    }
+}
+
 impl Machine {
     pub(crate) fn new(script: &Script) -> Self {
         Self::with_config(script, "")

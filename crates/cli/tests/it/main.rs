@@ -2,11 +2,13 @@
 #![expect(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 mod answers;
+mod background;
 mod bundle;
 mod chat;
 mod config;
 mod doctor;
 mod eval;
+mod first_minute;
 mod forge;
 mod help;
 mod init;
@@ -17,5 +19,6 @@ mod pages;
 mod pipeline;
 mod report;
 mod restart;
+mod service;
 mod support;
 mod task;

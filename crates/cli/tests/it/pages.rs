@@ -66,6 +66,19 @@ impl Browser {
         self.runtime.block_on(async { request.send().await.unwrap().text().await.unwrap() })
     }
 
+    /// Posts fields with the CSRF token of a page.
+    fn post(&self, page: &str, path: &str, fields: &str) -> u16 {
+        let html = self.page(page);
+        let csrf = html.split("name=\"csrf\" value=\"").nth(1).unwrap().split('"').next().unwrap();
+        let request = self
+            .http
+            .post(format!("{}{path}", self.url))
+            .header("cookie", &self.cookie)
+            .header("content-type", "application/x-www-form-urlencoded")
+            .body(format!("csrf={csrf}&{fields}"));
+        self.runtime.block_on(async { request.send().await.unwrap().status().as_u16() })
+    }
+
     /// Fills in and submits the form of an action on a page.
     fn send(&self, page: &str, action: &str, inputs: &[(&str, &str)]) -> (u16, String) {
         let html = self.page(page);
@@ -118,11 +131,31 @@ fn a_task_can_be_completed_with_forms_alone() {
     let (status, html) = browser.send(&change, "rework", &[("lines", "names.txt: no line")]);
     assert_eq!(status, 422);
     assert!(html.contains("is not a line comment") && html.contains("no line"), "{html}");
-    let line = ("lines", "names.txt:3: Cyrus is the whole name");
-    let (status, html) = browser.send(&change, "rework", &[line]);
+    // A line that the change does not show is refused.
+    let (status, html) =
+        browser.send(&change, "rework", &[("lines", "names.txt:99: no such line")]);
+    assert_eq!(status, 422);
+    assert!(html.contains("does not show line 99"), "{html}");
+    // A draft is sent with the decision.
+    let draft = "file=names.txt&side=new&line=3&text=Cyrus+is+the+whole+name&how=draft";
+    assert_eq!(browser.post(&change, &format!("{change}/comments"), draft), 303);
+    let (status, html) = browser.send(&change, "rework", &[("comments", "Nearly")]);
     assert_eq!(status, 303, "{html}");
     machine.run(3, &["task", "watch", task, "--until-asked"]);
-    // The next change follows the comment, which is shown beside it.
+    // The words can be read again, wherever they matter.
+    for part in ["review", "events"] {
+        let html = browser.page(&format!("{path}/{part}"));
+        assert!(html.contains("Nearly") && html.contains("Cyrus is the whole name"), "{html}");
+    }
+    let history = machine.json(&["task", "history", task]);
+    let texts = history.as_array().unwrap().iter().filter_map(|entry| entry["text"].as_str());
+    assert_eq!(texts.filter(|text| text.contains("Nearly")).count(), 1);
+    // The next change follows the comment, which is shown beside it, and is compared with the last one.
+    let html = browser.page(&change);
+    assert!(html.contains("Changes since your review of"), "{html}");
+    assert!(!html.contains("not sent"), "the draft was sent: {html}");
+    let since = browser.page(&format!("{change}?since=true"));
+    assert!(since.contains("Show the whole change") && since.contains("cyrus"), "{since}");
     let html = browser.page(&change);
     assert!(html.contains("cyrus") && html.contains("Cyrus is the whole name"), "{html}");
     assert!(html.contains("<b>Grace</b>"), "{html}");
@@ -132,6 +165,7 @@ fn a_task_can_be_completed_with_forms_alone() {
     // A closed task can only be rated.
     let html = browser.page(&path);
     assert!(html.contains("This task is closed") && html.contains("Rate task"), "{html}");
+    assert!(html.contains(&format!("<code id=\"branch\">tamma/{task}</code>")), "{html}");
     assert_eq!(html.matches("name=\"action\"").count(), 1, "{html}");
     let approved = machine.json(&["task", "history", task]);
     let approved = approved.as_array().unwrap().iter().find(|it| it["reason"] == "Go on").unwrap();

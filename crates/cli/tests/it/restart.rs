@@ -2,8 +2,10 @@
 //! git and a scripted agent.
 
 use std::fs;
+use std::io::Write as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
+use std::process::Stdio;
 
 use rustix::process::Signal;
 use serde_json::Value;
@@ -121,7 +123,20 @@ fn a_second_up_registers_its_repository_and_tasks_use_the_current_one() {
         serde_json::from_str::<Value>(&added).unwrap()["task"]["project"].clone()
     };
     let mine = project(machine.repository.path());
-    assert_ne!(mine, project(&other));
+    let theirs = project(&other);
+    assert_ne!(mine, theirs);
+    // Alerts and the chat use the project of the folder too.
+    let tested = machine.command(&["alert", "test"]).current_dir(&other).output().unwrap();
+    let tested = String::from_utf8(tested.stderr).unwrap();
+    assert!(!tested.contains("Several projects are registered"), "{tested}");
+    let mut chat = machine.command(&["chat"]);
+    chat.current_dir(&other).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut chat = chat.spawn().unwrap();
+    chat.stdin.take().unwrap().write_all(b"fix the --json option\nyes\n").unwrap();
+    let chat = String::from_utf8(chat.wait_with_output().unwrap().stdout).unwrap();
+    let tasks = machine.json(&["task", "list"])["tasks"].as_array().unwrap().clone();
+    let added = tasks.iter().find(|task| task["type"] == "bugfix");
+    assert_eq!(added.map(|task| &task["project"]), Some(&theirs), "{chat}");
     assert_eq!(mine, project(machine.repository.path()));
     let nowhere = run_in(&third, 1, &["task", "add", "Greet Cy"]);
     assert!(

@@ -183,14 +183,28 @@ fn convention_candidate(text: &str, heading: &str, line: usize) -> ImportCandida
     let lowercase = text.to_lowercase();
     let forbids = FORBIDS.iter().any(|word| lowercase.contains(word));
     let severity = if forbids { EntrySeverity::High } else { EntrySeverity::Medium };
-    ImportCandidate {
-        kind: EntryKind::Convention,
-        text,
-        globs: Vec::new(),
-        pattern: None,
-        severity,
-        line,
-    }
+    // A prohibition without a condition would match every plan.
+    let globs = if forbids { quoted_paths(&text) } else { Vec::new() };
+    let kind = if globs.is_empty() { EntryKind::Convention } else { EntryKind::Prohibition };
+    ImportCandidate { kind, text, globs, pattern: None, severity, line }
+}
+
+/// Returns the paths in backticks, as globs. Commands and names of items are no paths.
+fn quoted_paths(text: &str) -> Vec<String> {
+    let is_path = |quoted: &&str| {
+        let allowed = |letter: char| letter.is_alphanumeric() || "/._-*".contains(letter);
+        let is_relative = !quoted.starts_with(['/', '.', '-']) && !quoted.contains("..");
+        (quoted.contains('/') || quoted.starts_with("*."))
+            && is_relative
+            && quoted.chars().all(allowed)
+    };
+    let quoted = text.split('`').skip(1).step_by(2).filter(is_path);
+    let globs = quoted.map(|path| match path.strip_suffix('/') {
+        Some(_) => format!("{path}**"),
+        None if path.contains('/') => path.to_owned(),
+        None => format!("**/{path}"),
+    });
+    globs.collect()
 }
 
 /// Parses Cursor rules and Copilot instructions: advice with its globs in the front matter.
@@ -205,7 +219,10 @@ fn parse_scoped_advice(text: &str) -> Vec<ImportCandidate> {
     let body: Vec<&str> = text.lines().skip(end + 1).collect();
     let mut candidates = parse_advice(&body.join("\n"));
     for candidate in &mut candidates {
-        candidate.globs.clone_from(&globs);
+        // A prohibition keeps the paths that it names.
+        if candidate.kind != EntryKind::Prohibition {
+            candidate.globs.clone_from(&globs);
+        }
         candidate.line += end + 1;
     }
     candidates

@@ -400,7 +400,7 @@ fn check_faults(record: &record::CheckRecord) -> Vec<(String, Option<String>)> {
     }
 }
 
-/// Returns the cause of the task's end, or the last failure outside its changes.
+/// Returns the cause of the task's failure, or the last failure outside its changes.
 fn final_failure(source: &RecordSource<'_>) -> Option<(LessonEvidence, String)> {
     let is_failure = |entry: &HistoryEntry| {
         let failed = matches!(
@@ -414,8 +414,8 @@ fn final_failure(source: &RecordSource<'_>) -> Option<(LessonEvidence, String)> 
                 | EntryName::SmDeliveryFailed
                 | EntryName::SmQuotaReached
         );
-        let given_up =
-            matches!(entry.to, State::Cancelled | State::Failed) && entry.trigger.is_some();
+        // A cancellation is a person's decision. Nobody learns from it that a task was cancelled.
+        let given_up = entry.to == State::Failed && entry.trigger.is_some();
         let halted =
             matches!(entry.data, EntryData::Cause(_)) && entry.to == State::HumanEscalation;
         failed || given_up || halted

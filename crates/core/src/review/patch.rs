@@ -2,8 +2,37 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
+use strum::{Display, EnumString};
+
 /// Lines that a change adds, by file: line number from 1, and text.
 pub type AddedLines = BTreeMap<String, Vec<(u32, String)>>;
+
+/// Version of a file that a line number counts in.
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    Default,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    Display,
+    EnumString,
+)]
+#[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
+pub enum LineSide {
+    /// Before the change.
+    Old,
+    /// After the change.
+    #[default]
+    New,
+}
 
 /// One line of a patch.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -112,18 +141,30 @@ pub fn added_lines(patch: &str) -> AddedLines {
     added
 }
 
-/// Returns a line of the new file, if the patch contains it.
-pub fn find_line<'a>(patch: &'a str, file: &str, number: u32) -> Option<&'a str> {
-    let mut in_file = false;
-    lines(patch).into_iter().find_map(|row| match row {
-        PatchLine::File(name) => {
-            in_file = name == file;
-            None
-        }
-        PatchLine::Added(at, text) | PatchLine::Context(at, text) if in_file && at == number => {
-            Some(text)
-        }
-        _ => None,
+/// Returns a line of the old or the new file, if the patch contains it.
+pub fn find_line<'a>(patch: &'a str, file: &str, side: LineSide, number: u32) -> Option<&'a str> {
+    let (mut in_file, mut old) = (false, 0_u32);
+    lines(patch).into_iter().find_map(|row| {
+        let (text, old_number, new_number) = match row {
+            PatchLine::File(name) => {
+                in_file = name == file;
+                return None;
+            }
+            PatchLine::Hunk(first, _) => {
+                old = first;
+                return None;
+            }
+            PatchLine::Header(_) => return None,
+            PatchLine::Removed(text) => (text, Some(old), None),
+            PatchLine::Context(at, text) => (text, Some(old), Some(at)),
+            PatchLine::Added(at, text) => (text, None, Some(at)),
+        };
+        old = old.saturating_add(u32::from(old_number.is_some()));
+        let found = match side {
+            LineSide::Old => old_number,
+            LineSide::New => new_number,
+        };
+        (in_file && found == Some(number)).then_some(text)
     })
 }
 
@@ -217,9 +258,17 @@ mod tests {
         );
         assert_eq!(added_lines(PATCH).keys().collect::<Vec<_>>(), ["a"]);
         assert_eq!(added_lines(PATCH)["a"].len(), 3);
-        assert_eq!(find_line(PATCH, "a", 4), Some("four"));
-        assert_eq!(find_line(PATCH, "a", 5), None);
-        assert_eq!(find_line(PATCH, "b", 1), None);
+        assert_eq!(find_line(PATCH, "a", LineSide::New, 4), Some("four"));
+        assert_eq!(find_line(PATCH, "a", LineSide::New, 5), None);
+        assert_eq!(find_line(PATCH, "b", LineSide::New, 1), None);
+    }
+
+    #[test]
+    fn removed_lines_are_found_by_their_old_number() {
+        assert_eq!(find_line(PATCH, "b", LineSide::Old, 1), Some("gone"));
+        assert_eq!(find_line(PATCH, "a", LineSide::Old, 2), Some("@@ -1 +1 @@"));
+        assert_eq!(find_line(PATCH, "a", LineSide::Old, 3), Some("four"));
+        assert_eq!(find_line(PATCH, "a", LineSide::Old, 4), None);
     }
 
     #[test]

@@ -6,6 +6,11 @@ use super::Rules;
 
 /// Counts the paths that match `risk_thresholds.critical_files`.
 pub fn count_critical_files<'a>(paths: impl IntoIterator<Item = &'a str>, rules: &Rules) -> u16 {
+    u16::try_from(critical_paths(paths, rules).len()).unwrap_or(u16::MAX)
+}
+
+/// Returns the paths that match `risk_thresholds.critical_files`, in their order.
+pub fn critical_paths<'a>(paths: impl IntoIterator<Item = &'a str>, rules: &Rules) -> Vec<&'a str> {
     let mut set = GlobSetBuilder::new();
     for glob in &rules.scrum_master.risk_thresholds.critical_files {
         // Globs were validated when the rules were loaded.
@@ -14,12 +19,11 @@ pub fn count_critical_files<'a>(paths: impl IntoIterator<Item = &'a str>, rules:
         }
     }
     let paths = paths.into_iter();
-    let count = match set.build() {
-        Ok(set) => paths.filter(|path| set.is_match(path)).count(),
+    match set.build() {
+        Ok(set) => paths.filter(|path| set.is_match(path)).collect(),
         // Without a matcher, every path counts as critical.
-        Err(_) => paths.count(),
-    };
-    u16::try_from(count).unwrap_or(u16::MAX)
+        Err(_) => paths.collect(),
+    }
 }
 
 /// Returns true if `path` matches `risk_thresholds.critical_files`.

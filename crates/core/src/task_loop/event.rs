@@ -19,7 +19,7 @@ use crate::plan::PlanSummary;
 use crate::pull_request::{OpenedPullRequest, PullRequestOutcome, QueueResult};
 use crate::reconciliation::Recovery;
 use crate::review::{Fingerprint, GateCounts, ReviewSummary};
-use crate::task::Priority;
+use crate::task::{Priority, TaskEdit};
 use crate::version::{Edition, FormatVersion};
 
 /// Task as it enters the state machine.
@@ -325,6 +325,8 @@ pub enum Action {
         /// Reason for the history.
         reason: Reason,
     },
+    /// Edit the title, the priority or the labels. No job is affected.
+    Edit(TaskEdit),
     /// Rate a closed task. A later rating by the same person replaces it.
     Rate {
         /// 1 (bad) to 5 (good).
@@ -345,6 +347,7 @@ impl Action {
                 Self::Pause => "pause",
                 Self::Resume => "resume",
                 Self::AdjustPlan { .. } => "adjust the plan",
+                Self::Edit(_) => "edit the task",
                 Self::Rate { .. } => "rate",
                 _ => "acknowledge",
             },

@@ -157,6 +157,7 @@ impl TryFrom<&Action> for AnswerKind {
             | Action::Resume
             | Action::Acknowledge
             | Action::AdjustPlan { .. }
+            | Action::Edit(_)
             | Action::Rate { .. } => return Err(()),
         })
     }

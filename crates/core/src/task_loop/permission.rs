@@ -12,6 +12,7 @@ impl From<&Action> for Permission {
             | Action::ChangeTask { .. }
             | Action::RevisePlan { .. }
             | Action::AdjustPlan { .. }
+            | Action::Edit(_)
             | Action::Rate { .. }
             | Action::RequestChanges { .. }
             | Action::Reply { .. }

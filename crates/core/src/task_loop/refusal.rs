@@ -3,6 +3,7 @@
 use super::{Action, JobKind, State, Timestamp, Trigger};
 use crate::approval::ScopeChange;
 use crate::ids::CommitId;
+use crate::task::TaskEditError;
 
 /// Reason why an event was refused. The task has not changed.
 ///
@@ -21,6 +22,12 @@ pub enum Refusal {
     /// Rating outside its range.
     #[error("{0} is not a rating; use 1 to 5 stars")]
     InvalidRating(u8),
+    /// Edit of a task that is not valid.
+    #[error("{0}")]
+    InvalidEdit(TaskEditError),
+    /// New title for a task that has a plan.
+    #[error("the plan was made for this title; change the task to replan it")]
+    TitleHasPlan,
     /// Edited plan without a change.
     #[error("the edited plan is the same as plan {0}; change at least one field")]
     PlanUnchanged(u32),

@@ -31,6 +31,7 @@ use tamma_core::forge::CheckResult;
 use tamma_core::history::HistoryEntry;
 use tamma_core::pull_request::{Feedback, PullRequestOutcome, QueueResult};
 use tamma_core::rules::{DeliveryMode, MergeQueueMode, Rules};
+use tamma_core::task::{Priority, TaskEdit};
 use tamma_core::task_loop::{
     Action, Command, EventKind, Outcome, State, TaskEvent, TaskLoop, TaskReceived,
 };
@@ -257,6 +258,20 @@ fn edited() -> World {
     world
 }
 
+/// Task whose title, priority and labels people edit.
+fn relabelled() -> World {
+    let mut world = World::new();
+    let title = Some("A better title".to_owned());
+    world.ask(Action::Edit(TaskEdit { title, ..TaskEdit::default() }));
+    world.walk(State::InProgress).ask(Action::Edit(TaskEdit {
+        priority: Some(Priority::High),
+        labels: Some(vec!["login".to_owned()]),
+        ..TaskEdit::default()
+    }));
+    world.walk(State::Completed);
+    world
+}
+
 #[rstest]
 #[case("good", good())]
 #[case("troubled", troubled())]
@@ -268,6 +283,7 @@ fn edited() -> World {
 #[case("convened", convened())]
 #[case("edited", edited())]
 #[case("merged", merged())]
+#[case("relabelled", relabelled())]
 fn histories_match_the_stored_fixtures(#[case] name: &str, #[case] world: World) {
     let history = History::play(world.received, world.rules, world.taken);
     let newest = folder(VERSIONS[VERSIONS.len() - 1]);

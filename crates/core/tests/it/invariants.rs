@@ -35,6 +35,7 @@ use tamma_core::reconciliation::{Recovery, Resolution, WorkflowLoss};
 use tamma_core::rules::{DeliveryMode, HaltCondition, Rules};
 use tamma_core::step;
 use tamma_core::stuck::ATTEMPT_HISTORY;
+use tamma_core::task::{Priority, TaskEdit};
 use tamma_core::task_loop::{
     Action, Command, EventKind, Job, JobKind, Outcome, Refusal, State, Step, TaskEvent, TaskLoop,
     Trigger, table,
@@ -468,6 +469,9 @@ fn action(world: &World, detail: u8) -> Action {
         7 if detail > 180 => Action::Cancel { reason: reason() },
         8 => Action::Acknowledge,
         9 if detail > 100 => Action::Convene { question: note() },
+        9 if detail > 50 => {
+            Action::Edit(TaskEdit { priority: Some(Priority::High), ..TaskEdit::default() })
+        }
         _ => answer(world, detail),
     }
 }

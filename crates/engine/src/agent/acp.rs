@@ -432,8 +432,10 @@ impl AcpSession {
             let turn = FinishedTurn { stop_reason, submitted, message, can_continue };
             prompt = match policy.next(turn) {
                 NextTurn::End(end) => {
-                    if let RunEnd::Finished { submission: Submission::Result(result), .. } = &end {
-                        observer(AgentUpdate::ResultSubmitted(result.clone()));
+                    if let RunEnd::Finished { submission, .. } = &end
+                        && let Some(update) = submission_update(submission)
+                    {
+                        observer(update);
                     }
                     return Ok(end);
                 }
@@ -475,6 +477,25 @@ impl AcpSession {
     async fn request(&self, method: &str, params: &impl Serialize) -> Result<Value, Error> {
         let params = serde_json::to_value(params).map_err(Error::into_internal_error)?;
         self.agent.send_request(UntypedMessage::new(method, params)?).block_task().await
+    }
+}
+
+/// Returns the update about a submission that people read; `None` for the others.
+fn submission_update(submission: &Submission) -> Option<AgentUpdate> {
+    let document = |name, content: serde_json::Result<Value>| {
+        content.ok().map(|content| AgentUpdate::DocumentSubmitted { name, content })
+    };
+    match submission {
+        Submission::Result(result) => Some(AgentUpdate::ResultSubmitted(result.clone())),
+        Submission::Plan(plan) => document("plan", serde_json::to_value(plan)),
+        Submission::Verdict(verdict) => document("verdict", serde_json::to_value(verdict)),
+        Submission::NotRequired
+        | Submission::Opinion(_)
+        | Submission::Conclusion(_)
+        | Submission::Lessons(_)
+        | Submission::Signal(..)
+        | Submission::Split(_)
+        | Submission::Invalid { .. } => None,
     }
 }
 

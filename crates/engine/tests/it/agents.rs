@@ -85,7 +85,7 @@ async fn agent_writes_files_reports_and_finishes() {
         updates.contains(&AgentUpdate::Other(json!({ "sessionUpdate": "of_tomorrow", "x": 1 })))
     );
     assert!(updates.contains(&AgentUpdate::UsageReported(usage)));
-    let completed = |update: &&AgentUpdate| matches!(update, AgentUpdate::ToolCall { status: Some(status), .. } if status == "completed");
+    let completed = |update: &&AgentUpdate| matches!(update, AgentUpdate::ToolCall(call) if call.status.as_deref() == Some("completed"));
     assert_eq!(updates.iter().filter(completed).count(), 3);
     nothing_is_left(&fixture, &updates).await;
 }

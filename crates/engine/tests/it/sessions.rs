@@ -400,9 +400,7 @@ async fn plans_and_tool_calls_are_observed() {
     let entry = PlanEntry { content: "look".to_owned(), status: "completed".to_owned() };
     assert!(updates.contains(&AgentUpdate::Plan(vec![entry])));
     let kind = |update: &AgentUpdate| match update {
-        AgentUpdate::ToolCall { kind: Some(kind), locations, .. } => {
-            Some((kind.clone(), locations.clone()))
-        }
+        AgentUpdate::ToolCall(call) => call.kind.clone().map(|kind| (kind, call.locations.clone())),
         _ => None,
     };
     let path = tree.path().join("a.txt").display().to_string();

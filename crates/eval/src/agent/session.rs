@@ -17,7 +17,7 @@ use tokio_util::compat::{TokioAsyncReadCompatExt as _, TokioAsyncWriteCompatExt 
 
 use super::submissions;
 use super::tool_client::{ToolClient, ToolError};
-use super::{AgentScript, ScriptedRole};
+use super::{AgentScript, ScriptChoice, ScriptedRole};
 use crate::Error;
 use crate::task_set::ExpectedOutcome;
 
@@ -41,7 +41,7 @@ struct SessionRequest {
 
 struct AgentShared {
     role: ScriptedRole,
-    script: AgentScript,
+    script: ScriptChoice,
     /// Working directory and MCP servers of each session.
     sessions: Mutex<BTreeMap<String, SessionRequest>>,
     cancelled: watch::Sender<u64>,
@@ -62,8 +62,13 @@ impl AgentShared {
     }
 }
 
-/// Serves a scripted agent on standard input and output until the client closes them.
-pub async fn serve(role: ScriptedRole, script: AgentScript) -> Result<(), Error> {
+/// Serves a scripted agent on standard input and output until the client closes them. `script` gets the
+/// prompt of each turn.
+pub async fn serve(
+    role: ScriptedRole,
+    script: impl Fn(&str) -> AgentScript + Send + Sync + 'static,
+) -> Result<(), Error> {
+    let script: ScriptChoice = Box::new(script);
     let transport =
         ByteStreams::new(tokio::io::stdout().compat_write(), tokio::io::stdin().compat());
     let sessions = Mutex::default();
@@ -136,7 +141,7 @@ async fn run_turn(
         .collect();
     let said = match shared.role {
         ScriptedRole::Idle => "I do nothing.".to_owned(),
-        ScriptedRole::Oracle | ScriptedRole::StandIn => {
+        ScriptedRole::Oracle | ScriptedRole::StandIn | ScriptedRole::Demo => {
             act(shared, &session, &prompt).await.unwrap_or_else(|error| error)
         }
     };
@@ -152,6 +157,7 @@ async fn act(
     prompt: &str,
 ) -> Result<String, ToolError> {
     let AgentShared { role, script, .. } = shared;
+    let script = &script(prompt);
     let tools = ToolClient::connect(&session.mcp_servers).await?;
     let offered = tools.list().await?;
     let schema = |name: &str| offered.iter().find(|(tool, _)| tool == name).map(|(_, it)| it);
@@ -175,7 +181,7 @@ async fn act(
     if let Some(schema) = schema("submit_plan") {
         return tools.call("submit_plan", &submissions::plan(script, *role, schema)).await;
     }
-    implement(script, session, &tools, schema("submit_result").is_some()).await
+    implement(script, *role, session, &tools, schema("submit_result").is_some()).await
 }
 
 /// Returns `true` if the task needs an answer that the text does not contain.
@@ -187,6 +193,7 @@ fn needs_answer(script: &AgentScript, text: &str) -> bool {
 
 async fn implement(
     script: &AgentScript,
+    role: ScriptedRole,
     session: &SessionRequest,
     tools: &ToolClient,
     has_result: bool,
@@ -200,11 +207,17 @@ async fn implement(
         return tools.call("submit_result", &result).await;
     }
     script.apply(&session.cwd).map_err(|error| format!("cannot write the patch: {error}"))?;
+    let summary = match role {
+        ScriptedRole::Demo => "The demo agent followed its script; it uses no model.",
+        ScriptedRole::Oracle | ScriptedRole::Idle | ScriptedRole::StandIn => {
+            "Applied the known patch."
+        }
+    };
     if has_result {
-        let result = json!({ "status": "done", "summary": "Applied the known patch." });
+        let result = json!({ "status": "done", "summary": summary });
         return tools.call("submit_result", &result).await;
     }
-    Ok("Applied the known patch.".to_owned())
+    Ok(summary.to_owned())
 }
 
 #[cfg(test)]

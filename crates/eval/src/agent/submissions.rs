@@ -12,7 +12,7 @@ const KNOWN_FILE: &str = "README.md";
 /// fields that not every version has.
 pub(super) fn plan(script: &AgentScript, role: ScriptedRole, schema: &Value) -> Value {
     let mut plan = match role {
-        ScriptedRole::Oracle | ScriptedRole::Idle => known_plan(script),
+        ScriptedRole::Oracle | ScriptedRole::Idle | ScriptedRole::Demo => known_plan(script),
         ScriptedRole::StandIn => open_plan(),
     };
     let criteria = judged_criteria(script, role);
@@ -46,7 +46,9 @@ pub(super) fn plan(script: &AgentScript, role: ScriptedRole, schema: &Value) -> 
 fn judged_criteria(script: &AgentScript, role: ScriptedRole) -> Vec<String> {
     match role {
         _ if !script.criteria.is_empty() => script.criteria.clone(),
-        ScriptedRole::Oracle | ScriptedRole::Idle => script.notes.criteria.clone(),
+        ScriptedRole::Oracle | ScriptedRole::Idle | ScriptedRole::Demo => {
+            script.notes.criteria.clone()
+        }
         ScriptedRole::StandIn => vec!["The task is done as its description says.".to_owned()],
     }
 }
@@ -61,7 +63,7 @@ fn known_plan(script: &AgentScript) -> Map<String, Value> {
             json!({
                 "path": change.path,
                 "action": change.action,
-                "description": notes.summary,
+                "description": change.description.as_ref().unwrap_or(&notes.summary),
                 "estimated_lines": 10,
             })
         })
@@ -101,6 +103,7 @@ pub(super) fn verdict(script: &AgentScript, role: ScriptedRole, schema: &Value) 
     let evidence = match role {
         ScriptedRole::Oracle | ScriptedRole::Idle => "The known patch does it.",
         ScriptedRole::StandIn => "Not judged: the hidden tests decide.",
+        ScriptedRole::Demo => "The demo agent follows a script and judges nothing.",
     };
     let judged = judged_criteria(script, role);
     if schema["properties"]["criteria"]["type"] == "array" {
@@ -151,7 +154,9 @@ mod tests {
             changes: vec![ScriptedChange {
                 path: "x.py".to_owned(),
                 action: FileAction::Modify,
+                description: None,
                 content: Some(String::new()),
+                first_attempt: None,
             }],
         }
     }

@@ -7,7 +7,7 @@ use super::ApiState;
 use super::extract::{CurrentPerson, JsonBody, TaskPath};
 use crate::IDEMPOTENCY_KEY_HEADER;
 use crate::app::Error;
-use crate::dto::{TaskAction, TaskStatus};
+use crate::dto::{BulkRequest, BulkResponse, TaskAction, TaskStatus};
 use crate::problem::Problem;
 
 /// Maximum length of an idempotency key.
@@ -45,17 +45,44 @@ pub(super) async fn perform(
     headers: HeaderMap,
     JsonBody(action): JsonBody<TaskAction>,
 ) -> Result<Json<TaskStatus>, Problem> {
-    let key = match headers.get(IDEMPOTENCY_KEY_HEADER) {
-        Some(key) => Some(
-            key.to_str()
-                .ok()
-                .filter(|key| (1..=MAX_KEY_LENGTH).contains(&key.len()))
-                .ok_or_else(invalid_key)?
-                .to_owned(),
-        ),
-        None => None,
-    };
+    let key = idempotency_key(&headers)?;
     Ok(Json(state.app.perform_action(task, by, action, key).await?))
+}
+
+/// Performs an action on several tasks: pause, resume, cancel, or edit priority and labels.
+///
+/// Each task accepts or refuses it for itself, with the permissions that the single action needs.
+#[utoipa::path(
+    post, path = "/tasks/actions", tag = "tasks", operation_id = "ask_tasks",
+    params(
+        ("Tamma-Person" = String, Header, description = "Name of the person."),
+        ("Idempotency-Key" = Option<String>, Header,
+            description = "Identifies the request, so that it can be retried safely."),
+    ),
+    request_body = BulkRequest,
+    responses(
+        (status = OK, body = BulkResponse, description = "Result of each task."),
+        (status = UNPROCESSABLE_ENTITY, body = Problem, content_type = "application/problem+json",
+            description = "Action that needs a decision for each task, or no tasks."),
+    )
+)]
+pub(super) async fn perform_bulk(
+    state: ApiState,
+    CurrentPerson(by): CurrentPerson,
+    headers: HeaderMap,
+    JsonBody(request): JsonBody<BulkRequest>,
+) -> Result<Json<BulkResponse>, Problem> {
+    let key = idempotency_key(&headers)?;
+    let BulkRequest { tasks, action } = request;
+    let results = state.app.perform_bulk_action(&tasks, &by, &action, key.as_deref()).await?;
+    Ok(Json(BulkResponse { results }))
+}
+
+/// Returns the idempotency key of a request.
+fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, Error> {
+    let Some(key) = headers.get(IDEMPOTENCY_KEY_HEADER) else { return Ok(None) };
+    let key = key.to_str().ok().filter(|key| (1..=MAX_KEY_LENGTH).contains(&key.len()));
+    Ok(Some(key.ok_or_else(invalid_key)?.to_owned()))
 }
 
 /// Restarts an open task from the database, for operators.

@@ -52,10 +52,15 @@ pub(super) async fn list(
 pub(super) struct LineQuery {
     /// `place` of the last known line, or `end` for new lines only.
     after: Option<String>,
+    /// Returns the last lines before this `place`, or before the `end` of the log. Not together with
+    /// `after`, and ignored by the stream.
+    before: Option<String>,
     /// Run number, such as `4`, or `4.2` for its second attempt.
     run: Option<String>,
     /// Kinds of lines, separated by commas.
     kinds: Option<String>,
+    /// Text to find, in any case.
+    text: Option<String>,
     /// Maximum number of lines, 1 to 500; default 50. Ignored by the stream.
     limit: Option<u32>,
 }
@@ -75,18 +80,20 @@ impl LineQuery {
                 let name: String = name.chars().take(40).collect();
                 Error::invalid(
                     format!("Unknown line kind `{name}`."),
-                    "Use one of: said, thought, tool, plan, progress, asked, refused, model_call, \
-                     note.",
+                    "Use one of: said, thought, tool, plan, progress, asked, document, refused, \
+                     model_call, note.",
                 )
             })
         });
-        Ok(LineFilter { job_number, attempt, kinds: kinds.collect::<Result<_, _>>()? })
+        let (kinds, text) = (kinds.collect::<Result<_, _>>()?, self.text.clone());
+        Ok(LineFilter { job_number, attempt, kinds, text, failed: false })
     }
 }
 
 /// Returns the log of a task's runs, oldest lines first.
 ///
-/// Old lines are removed; transcripts stay.
+/// `before=end` returns the last page, however long the log is. Old lines are removed; transcripts
+/// stay.
 #[utoipa::path(
     get, path = "/tasks/{id}/lines", tag = "runs", operation_id = "lines",
     params(("id" = uuid::Uuid, Path, description = "Task ID."), LineQuery),
@@ -104,6 +111,18 @@ pub(super) async fn lines(
     QueryParams(query): QueryParams<LineQuery>,
 ) -> Result<Json<RunLines>, Problem> {
     let limit = page_request(None, query.limit)?.limit;
+    if let Some(before) = &query.before {
+        if query.after.is_some() {
+            return Err(Error::invalid(
+                "`after` and `before` exclude each other.",
+                "Pass one of them.",
+            )
+            .into());
+        }
+        let before = App::parse_end_position(before)?;
+        let lines = state.app.run_lines_before(task, &query.to_filter()?, before, limit).await?;
+        return Ok(Json(lines));
+    }
     let after = state.app.resolve_line_position(task, query.after.as_deref()).await?;
     Ok(Json(state.app.run_lines(task, &query.to_filter()?, after, limit).await?))
 }

@@ -36,8 +36,8 @@ pub(super) struct TaskQuery {
     label: Option<String>,
     /// Text in title or description.
     text: Option<String>,
-    /// At least four characters from the start or end of the ID. Other filters are ignored,
-    /// and only the newest 10,000 tasks are searched.
+    /// At least four characters from the start or end of the ID, or from the start of its short
+    /// form. Other filters are ignored, and only the newest 10,000 tasks are searched.
     short: Option<String>,
     /// `next` value of the previous page.
     after: Option<String>,

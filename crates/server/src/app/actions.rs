@@ -10,6 +10,7 @@ use tamma_core::format::capitalize;
 use tamma_core::ids::{CommitId, Reason, TaskId};
 use tamma_core::plan::PlanAdjustment;
 use tamma_core::requested_permissions::requested_permissions;
+use tamma_core::task::{Priority, Task, TaskEdit};
 use tamma_core::task_loop::{self, Refusal, TaskLoop};
 use tamma_flow::{ActionRequest, ActionResponse, TaskWorkflow, workflow_id};
 use temporalio_client::WorkflowExecuteUpdateOptions;
@@ -39,6 +40,10 @@ impl App {
         }
         // Nothing is saved for somebody who cannot act on the task.
         by.authorize(Permission::Work, task_loop.project)?;
+        let comments = match &action {
+            TaskAction::Rework { lines, .. } => lines.clone(),
+            _ => Vec::new(),
+        };
         let action = self.to_machine_action(&task_loop, action).await?;
         // The workflow of a closed task has ended.
         if let task_loop::Action::Rate { stars, reason } = action {
@@ -74,6 +79,10 @@ impl App {
             && let Err(error) = self.store.save_edited_plan(task, &plan).await
         {
             tracing::warn!(%task, %error, "failed to save edited plan; the worker will");
+        }
+        // The history has them too, in the text for the agent.
+        if let Err(error) = self.post_with_decision(task, &by, &comments).await {
+            tracing::warn!(%task, %error, "failed to save line comments");
         }
         Ok(TaskStatus {
             state: status.state,
@@ -189,6 +198,16 @@ impl App {
             TaskAction::AdjustPlan { plan, adjustments, reason } => {
                 self.adjust_plan_action(task_loop, &plan, &adjustments, reason).await?
             }
+            TaskAction::Edit { title, priority, labels, add_labels, remove_labels } => {
+                let stored = self.store.submitted_task(task_loop.task).await?;
+                let labels = if add_labels.is_empty() && remove_labels.is_empty() {
+                    labels
+                } else {
+                    let current = labels.unwrap_or_else(|| stored.labels.clone());
+                    Some(combine_labels(current, &add_labels, &remove_labels))
+                };
+                A::Edit(task_edit(&stored, title, priority, labels)?)
+            }
             TaskAction::Rate { stars, reason } => {
                 A::Rate { stars, reason: reason.map(parse_reason).transpose()? }
             }
@@ -222,6 +241,39 @@ impl App {
             reason,
         })
     }
+}
+
+/// Returns the current labels with some added and others removed.
+fn combine_labels(current: Vec<String>, add: &[String], remove: &[String]) -> Vec<String> {
+    let is_removed = |label: &String| remove.iter().any(|it| it.trim() == label);
+    let mut labels: Vec<String> = current.into_iter().filter(|it| !is_removed(it)).collect();
+    for label in add {
+        if !labels.iter().any(|it| it == label.trim()) {
+            labels.push(label.trim().to_owned());
+        }
+    }
+    labels
+}
+
+/// Returns the fields that the edit changes, if their values are valid.
+fn task_edit(
+    stored: &Task,
+    title: Option<String>,
+    priority: Option<Priority>,
+    labels: Option<Vec<String>>,
+) -> Result<TaskEdit, Error> {
+    let trim = |text: String| text.trim().to_owned();
+    let labels = labels.map(|labels| labels.into_iter().map(trim).collect::<Vec<_>>());
+    let edit = TaskEdit {
+        title: title.map(trim).filter(|title| *title != stored.title),
+        priority: priority.filter(|priority| *priority != stored.priority),
+        labels: labels.filter(|labels| *labels != stored.labels),
+    };
+    edit.validate().map_err(|error| {
+        let detail = capitalize(&format!("{error}."));
+        Error::invalid(detail, "Correct the title, the priority or the labels.")
+    })?;
+    Ok(edit)
 }
 
 fn to_text(value: &impl serde::Serialize) -> Result<String, Error> {
@@ -294,6 +346,31 @@ mod tests {
     use super::*;
 
     const HASH: &str = "0123456789abcdef0123456789abcdef";
+
+    #[test]
+    fn labels_are_added_once_and_removed() {
+        let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        let labels = combine_labels(words("login ui"), &words("ui api"), &words("login none"));
+        assert_eq!(labels, words("ui api"));
+    }
+
+    #[test]
+    fn an_edit_is_trimmed_and_checked() {
+        let id = "01920000-0000-7000-8000-000000000002";
+        let stored = serde_json::json!({
+            "id": id, "project": id, "title": "Greet", "type": "feature", "labels": ["ui"],
+        });
+        let stored: Task = serde_json::from_value(stored).expect("task");
+        let edit = |title: &str, labels: &[&str]| {
+            let labels = labels.iter().map(|label| (*label).to_owned()).collect();
+            task_edit(&stored, Some(title.to_owned()), Some(Priority::Medium), Some(labels))
+        };
+        let expected = TaskEdit { title: Some("Wave".to_owned()), ..TaskEdit::default() };
+        assert_eq!(edit(" Wave ", &[" ui "]).expect("valid"), expected, "only what changes");
+        for (title, labels) in [("Greet", ["a,b"]), ("Greet", ["ui"]), ("", ["ui"])] {
+            assert!(matches!(edit(title, &labels), Err(Error::Invalid { .. })), "{title}");
+        }
+    }
 
     #[test]
     fn a_hash_prefix_needs_at_least_eight_digits() {

@@ -156,7 +156,7 @@ impl App {
             }
         }
         let (job_number, attempt) = (Some(run.job_number), Some(run.attempt));
-        let filter = LineFilter { job_number, attempt, kinds: Vec::new() };
+        let filter = LineFilter { job_number, attempt, ..LineFilter::default() };
         let path = format!("runs/{number}/log.jsonl");
         match self.run_lines(id, &filter, LinePosition::START, MAX_LOG_LINES).await {
             Ok(page) => parts.add_json_lines(path, &page.lines),

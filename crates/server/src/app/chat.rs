@@ -5,6 +5,7 @@
 //! commands go through the same use cases as all other requests, under the person's name and with
 //! their permissions.
 
+mod decision_preview;
 mod forges;
 mod model_parser;
 mod replies;
@@ -21,7 +22,7 @@ use tamma_chat::{
 };
 use tamma_core::actor::RequestInterface;
 use tamma_core::format::{capitalize, humanize};
-use tamma_core::ids::{Name, TaskId};
+use tamma_core::ids::{Name, ProjectId, TaskId};
 use tamma_core::knowledge::EntryStatus;
 use tamma_core::task::Priority;
 use tamma_core::task_loop::Timestamp;
@@ -32,12 +33,19 @@ use self::model_parser::ParsedMessage;
 use super::{App, Error, PageRequest, Principal};
 use crate::clock;
 use crate::dto::{
-    BudgetGrant, ChatReply, KnowledgeDecision, NewChatMessage, NewTask, ProposedCommand, TaskAction,
+    BudgetGrant, ChatReply, KnowledgeDecision, NewChatMessage, NewTask, ProposedCommand,
+    TaskAction, TaskCard,
 };
 use crate::problem::Problem;
 
 /// Maximum number of tasks, and of lessons, that a message can refer to. Newest first.
 const MAX_SUBJECTS: u32 = 200;
+
+/// Maximum number of quotes that are searched for among all titles.
+const MAX_QUOTES: usize = 3;
+
+/// Maximum number of tasks that a quote can add.
+const MAX_QUOTED_TASKS: u32 = 10;
 
 /// Maximum number of items in a reply.
 const MAX_LISTED: usize = 10;
@@ -60,6 +68,8 @@ const DEFAULT_REASON: &str = "requested in chat, no reason given";
 struct SavedChat {
     conversation: SavedConversation,
     last_task: Option<TaskId>,
+    /// Project of the proposed task or pipeline.
+    project: Option<ProjectId>,
 }
 
 /// Message or reply of a conversation, as it is stored.
@@ -87,12 +97,13 @@ impl App {
         }
         let own = ChatReply { lines: paragraphs(&new_message.message), ..ChatReply::default() };
         let own = ChatMessage { by: Some(by.to_string()), at: clock::now(), reply: own };
-        let (mut record, mut last_task, outcome, context, parsed) =
-            self.handle_message(by, &new_message).await?;
+        let (mut record, outcome, context, parsed) = self.handle_message(by, &new_message).await?;
         let context = &context;
-        let mut conversation = Conversation::restore(chat_state(&record)?.conversation, context);
+        let mut saved = chat_state(&record)?;
+        let mut conversation = Conversation::restore(saved.conversation.clone(), context);
+        let named = new_message.project.as_deref();
         let answered =
-            self.answer_outcome(by, outcome, &conversation, context, &mut last_task).await;
+            self.answer_outcome(by, outcome, &conversation, context, &mut saved, named).await;
         if answered.is_err() {
             // An error ends the proposal, like every other answer.
             conversation = Conversation::default();
@@ -111,7 +122,7 @@ impl App {
             }
         };
         let theirs = ChatMessage { by: None, at: clock::now(), reply: shown };
-        let state = SavedChat { conversation: conversation.save(), last_task };
+        let state = SavedChat { conversation: conversation.save(), ..saved };
         record.state = to_value(&state)?;
         record.messages = append_messages(&record.messages, &[own, theirs])?;
         // If this fails, a later message has been handled in the meantime, and its state counts.
@@ -150,7 +161,7 @@ impl App {
                     project => project.map(|_| Some(task))?,
                 };
             }
-            let context = self.load_context(last_task).await?;
+            let context = self.load_context(last_task, &new_message.message).await?;
             let mut conversation = Conversation::restore(saved.conversation, &context);
             let mut parsed = if conversation.is_answer(&new_message.message, &context) {
                 ParsedMessage::default()
@@ -160,10 +171,12 @@ impl App {
             let understood = parsed.understood.take();
             let outcome =
                 conversation.handle_interpreted(&new_message.message, &context, understood);
-            record.state = to_value(&SavedChat { conversation: conversation.save(), last_task })?;
+            let project = saved.project;
+            let state = SavedChat { conversation: conversation.save(), last_task, project };
+            record.state = to_value(&state)?;
             if self.store.save_conversation(&record).await? {
                 record.revision += 1;
-                return Ok((record, last_task, outcome, context, parsed));
+                return Ok((record, outcome, context, parsed));
             }
         }
         Err(Error::Refused("Another message of this conversation is being handled.".to_owned()))
@@ -176,10 +189,13 @@ impl App {
         outcome: MessageOutcome,
         conversation: &Conversation,
         context: &ChatContext,
-        last_task: &mut Option<TaskId>,
+        saved: &mut SavedChat,
+        named_project: Option<&str>,
     ) -> Result<ChatReply, Error> {
         Ok(match outcome {
-            MessageOutcome::Confirmed(confirmed) => self.execute(by, confirmed, context).await?,
+            MessageOutcome::Confirmed(confirmed) => {
+                self.execute(by, confirmed, context, saved.project).await?
+            }
             MessageOutcome::Declined => {
                 single_line_reply("decline", "Dismissed. Nothing was changed.")
             }
@@ -187,7 +203,7 @@ impl App {
                 single_line_reply("refused", &capitalize(&format!("{reason}.")))
             }
             MessageOutcome::Interpreted(understood) => {
-                *last_task = task_of_intent(&understood.intent).or(*last_task);
+                saved.last_task = task_of_intent(&understood.intent).or(saved.last_task);
                 let proposal = conversation.pending().map(|proposal| ProposedCommand {
                     command: proposal.command().to_string(),
                     digest: proposal.digest().to_string(),
@@ -195,7 +211,12 @@ impl App {
                 let change = matches!(understood.intent, Intent::Change(_));
                 let mut reply = self.answer_interpreted(&understood, context).await?;
                 if let [only] = reply.tasks.as_slice() {
-                    *last_task = Some(TaskId(only.task));
+                    saved.last_task = Some(TaskId(only.task));
+                }
+                if let Intent::Change(RequestedChange::Add(_)) = &understood.intent {
+                    let project = self.project_for_new_task(named_project, saved.last_task).await?;
+                    reply.lines.insert(0, format!("New task in {}.", project.name));
+                    saved.project = Some(project.id);
                 }
                 reply.proposal = proposal.filter(|_| change);
                 reply
@@ -217,30 +238,22 @@ impl App {
     }
 
     /// Loads the tasks and lessons that a message can refer to.
-    async fn load_context(&self, last: Option<TaskId>) -> Result<ChatContext, Error> {
+    async fn load_context(
+        &self,
+        last: Option<TaskId>,
+        message: &str,
+    ) -> Result<ChatContext, Error> {
         let page = self
             .list_tasks(&TaskFilter::default(), &PageRequest { after: None, limit: MAX_SUBJECTS })
             .await?;
         let mut tasks = Vec::new();
         for (number, card) in (1..).zip(page.tasks) {
-            // Commands name the exact plan, commit and question.
-            let task_loop = if card.waits_for_person {
-                Some(self.task_loop(TaskId(card.id)).await?)
-            } else {
-                None
-            };
-            let task_loop = task_loop.as_ref();
-            tasks.push(ChatTask {
-                id: TaskId(card.id),
-                number: Some(number),
-                title: card.title,
-                state: card.state,
-                paused: card.paused,
-                answers: card.answers,
-                plan: task_loop.and_then(|it| it.plan.as_ref()).map(|plan| plan.hash),
-                commit: task_loop.and_then(|it| it.commit),
-                question: task_loop.and_then(|it| it.open_question.as_ref()).map(|it| it.number),
-            });
+            tasks.push(self.chat_task(card, Some(number)).await?);
+        }
+        for card in self.older_tasks(last, message).await? {
+            if tasks.iter().all(|task| task.id.0 != card.id) {
+                tasks.push(self.chat_task(card, None).await?);
+            }
         }
         let entries = self.store.list_knowledge(&KnowledgeFilter::default()).await?;
         let is_relevant = |it: &tamma_store::StoredEntry| {
@@ -259,6 +272,45 @@ impl App {
         let stories = stories.iter().map(stories::chat_story).collect();
         let lessons = lessons.collect();
         Ok(ChatContext { tasks, lessons, stories, last, proposed: false })
+    }
+
+    /// Returns tasks that a message can refer to although they are not among the newest: the last one,
+    /// and those that it quotes.
+    async fn older_tasks(
+        &self,
+        last: Option<TaskId>,
+        message: &str,
+    ) -> Result<Vec<TaskCard>, Error> {
+        let mut cards = Vec::new();
+        if let Some(task) = last {
+            // One that cannot be read is no subject.
+            cards.extend(self.task_card(task).await.ok());
+        }
+        for name in tamma_chat::quoted_names(message).into_iter().take(MAX_QUOTES) {
+            let filter = TaskFilter { text: Some(name), ..TaskFilter::default() };
+            let window = PageRequest { after: None, limit: MAX_QUOTED_TASKS };
+            cards.extend(self.list_tasks(&filter, &window).await?.tasks);
+        }
+        Ok(cards)
+    }
+
+    /// Returns a task as a message can refer to it.
+    async fn chat_task(&self, card: TaskCard, number: Option<u32>) -> Result<ChatTask, Error> {
+        // Commands name the exact plan, commit and question.
+        let task_loop =
+            if card.waits_for_person { Some(self.task_loop(TaskId(card.id)).await?) } else { None };
+        let task_loop = task_loop.as_ref();
+        Ok(ChatTask {
+            id: TaskId(card.id),
+            number,
+            title: card.title,
+            state: card.state,
+            paused: card.paused,
+            answers: card.answers,
+            plan: task_loop.and_then(|it| it.plan.as_ref()).map(|plan| plan.hash),
+            commit: task_loop.and_then(|it| it.commit),
+            question: task_loop.and_then(|it| it.open_question.as_ref()).map(|it| it.number),
+        })
     }
 
     async fn answer_interpreted(
@@ -292,7 +344,12 @@ impl App {
             Intent::Confirm | Intent::Decline => {
                 single_line_reply("", "There is nothing to confirm.")
             }
-            Intent::Change(change) => replies::proposal_reply(change, context),
+            Intent::Change(change) => {
+                let mut lines = Box::pin(self.decision_preview(change, context)).await?;
+                let reply = replies::proposal_reply(change, context);
+                lines.extend(reply.lines);
+                ChatReply { lines, ..ChatReply::default() }
+            }
             Intent::Unclear(unclear) => single_line_reply("", &unclear.question(context)),
         };
         Ok(ChatReply { intent: intent.name().to_owned(), ..reply })
@@ -307,6 +364,7 @@ impl App {
         by: &Principal,
         confirmed: Confirmed,
         context: &ChatContext,
+        project: Option<ProjectId>,
     ) -> Result<ChatReply, Error> {
         let by = &by.clone().through(RequestInterface::Chat);
         let (change, command) = confirmed.into_parts();
@@ -321,7 +379,7 @@ impl App {
                 format!("Done. Task state: {}.", humanize(&status.state))
             }
             RequestedChange::Add(new) => {
-                let added = self.add_task(by.clone(), new_task(new)).await?;
+                let added = self.add_task(by.clone(), new_task(new, project)).await?;
                 format!("Done. Added task {}.", added.task.short)
             }
             RequestedChange::RunPipeline(draft) => {
@@ -358,9 +416,8 @@ impl App {
     }
 }
 
-/// Conversation after a message, with the last task, the outcome and what it was based on.
-type HandledMessage =
-    (ConversationRecord, Option<TaskId>, MessageOutcome, ChatContext, ParsedMessage);
+/// Conversation after a message, with the outcome and what it was based on.
+type HandledMessage = (ConversationRecord, MessageOutcome, ChatContext, ParsedMessage);
 
 fn chat_state(record: &ConversationRecord) -> Result<SavedChat, Error> {
     serde_json::from_value(record.state.clone()).map_err(|error| unreadable(record.id, error))
@@ -421,10 +478,10 @@ fn to_budget_grant(grant: tamma_core::budget::Grant) -> BudgetGrant {
     BudgetGrant { iterations: grant.iterations, usd: grant.usd, tokens: grant.tokens }
 }
 
-fn new_task(new: tamma_chat::TaskDraft) -> NewTask {
+fn new_task(new: tamma_chat::TaskDraft, project: Option<ProjectId>) -> NewTask {
     NewTask {
         id: None,
-        project: None,
+        project: project.map(|project| project.to_string()),
         title: new.title,
         description: new.description.unwrap_or_default(),
         r#type: new.r#type,

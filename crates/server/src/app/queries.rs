@@ -16,7 +16,7 @@ use crate::clock;
 use crate::dto::{
     AftercareView, Health, HistoryPage, IterationSummary, MetricTargets, MetricsReport,
     OpenQuestion, PlanApproval, PlanDecision, PlanVersion, RecordedEntry, RiskReport, SentAlert,
-    StateTime, TaskCard, TaskDetail, TaskPage, TaskUpdate,
+    StateTime, TaskCard, TaskDetail, TaskPage, TaskUpdate, short_id,
 };
 
 /// Page of a list that a client requests.
@@ -46,7 +46,7 @@ impl App {
         self.with_badges(task_page(page.tasks, page.next.map(|next| next.encode()))).await
     }
 
-    /// Finds tasks whose ID starts or ends with the given digits.
+    /// Finds tasks whose ID starts or ends with the given digits, or whose short form starts with them.
     pub(crate) async fn find_tasks_by_digits(&self, digits: &str) -> Result<TaskPage, Error> {
         let digits = digits.replace('-', "").to_ascii_lowercase();
         if digits.len() < 4 || !digits.chars().all(|digit| digit.is_ascii_hexdigit()) {
@@ -56,8 +56,9 @@ impl App {
             ));
         }
         let is_like = |id: Uuid| {
-            let id = id.simple().to_string();
-            id.starts_with(&digits) || id.ends_with(&digits)
+            // People see the short form, so its first digits count as well.
+            let (short, id) = (short_id(id), id.simple().to_string());
+            id.starts_with(&digits) || id.ends_with(&digits) || short.starts_with(&digits)
         };
         let mut matches = Vec::new();
         let (mut after, mut searched) = (None, 0);
@@ -185,7 +186,6 @@ impl App {
             card,
             description: task.description,
             acceptance_criteria: task.acceptance_criteria,
-            labels: task.labels,
             depends_on: task.depends_on.into_iter().map(|id| id.0).collect(),
             suggested_agent: task.suggested_agent,
             issue_url: task.issue_url,
@@ -356,7 +356,7 @@ fn task_page(listed: Vec<ListedTask>, next: Option<String>) -> TaskPage {
 
 impl From<tamma_store::RecordedEntry> for RecordedEntry {
     fn from(line: tamma_store::RecordedEntry) -> Self {
-        Self { entry: line.entry, recorded_at: line.recorded_at }
+        Self { entry: line.entry, recorded_at: line.recorded_at, text: line.text }
     }
 }
 

@@ -5,8 +5,13 @@ use strum::{Display, IntoStaticStr};
 use tamma_core::budget;
 use tamma_core::cost::Usd;
 use tamma_core::plan::PlanAdjustment;
+use tamma_core::review::patch::LineSide;
+use tamma_core::task::Priority;
 use tamma_core::task_loop::State;
 use utoipa::ToSchema;
+use uuid::Uuid;
+
+use crate::problem::Problem;
 
 /// Comment on one line of a change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -14,10 +19,19 @@ use utoipa::ToSchema;
 pub struct LineComment {
     /// Path relative to the repository root.
     pub file: String,
-    /// Line number after the change, from 1.
+    /// Line number, from 1.
     pub line: u32,
+    /// `old` if the number counts in the file before the change, as for removed lines; default `new`.
+    #[serde(default, skip_serializing_if = "is_new_side")]
+    #[schema(value_type = String, example = "new")]
+    pub side: LineSide,
     /// Text of the comment.
     pub text: String,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_new_side(side: &LineSide) -> bool {
+    *side == LineSide::New
 }
 
 /// Change of a task that has a review.
@@ -156,6 +170,25 @@ pub enum TaskAction {
         /// Reason.
         reason: String,
     },
+    /// Edit the title, the priority or the labels. Nothing is replanned.
+    Edit {
+        /// New title. Possible until the task has a plan.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        title: Option<String>,
+        /// New priority: `low`, `medium`, `high` or `critical`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[schema(value_type = Option<String>, example = "high")]
+        priority: Option<Priority>,
+        /// New labels, which replace the current ones.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        labels: Option<Vec<String>>,
+        /// Labels to add.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        add_labels: Vec<String>,
+        /// Labels to remove.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        remove_labels: Vec<String>,
+    },
     /// Rate a closed task. A later rating by the same person replaces it.
     Rate {
         /// 1 (bad) to 5 (good).
@@ -164,6 +197,36 @@ pub enum TaskAction {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reason: Option<String>,
     },
+}
+
+/// Action on several tasks.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct BulkRequest {
+    /// Task IDs, 1 to 100.
+    pub tasks: Vec<Uuid>,
+    /// `pause`, `resume`, `cancel`, or `edit` without a title.
+    pub action: TaskAction,
+}
+
+/// Results of an action on several tasks, in the order of the request.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct BulkResponse {
+    /// Result of each task.
+    pub results: Vec<BulkResult>,
+}
+
+/// Result of an action on one of several tasks.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct BulkResult {
+    /// Task ID.
+    pub task: Uuid,
+    /// Status of the task; omitted if the action was refused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status: Option<TaskStatus>,
+    /// Reason for the refusal; omitted if the action was accepted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub problem: Option<Problem>,
 }
 
 /// Additional budget of a task.

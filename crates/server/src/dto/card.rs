@@ -1,9 +1,12 @@
 //! Task in a list.
 
+use std::fmt;
+
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use tamma_core::budget;
 use tamma_core::cost::Usd;
+use tamma_core::format::format_usd;
 use tamma_core::level::RiskLevel;
 use tamma_core::task::{Priority, TaskType};
 use tamma_core::task_loop::{AnswerKind, NextStep, Phase, State};
@@ -40,6 +43,9 @@ pub struct TaskCard {
     /// Priority.
     #[schema(value_type = String)]
     pub priority: Priority,
+    /// Labels.
+    #[serde(default)]
+    pub labels: Vec<String>,
     /// Time of creation.
     pub created_at: DateTime<Utc>,
     /// State of the task.
@@ -91,7 +97,8 @@ pub struct TaskCard {
     pub updated_at: DateTime<Utc>,
 }
 
-/// Spend of a task.
+/// Spend of a task: the metered cost of its runs, and for each run without one the amount that was
+/// reserved for it. Pages, terminal and chat all show this value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Spend {
     /// US dollars.
@@ -101,6 +108,17 @@ pub struct Spend {
     pub tokens: u64,
     /// `true` if part of the amount is an estimate.
     pub estimated: bool,
+}
+
+impl fmt::Display for Spend {
+    /// Writes the amount, marked with `≈` if part of it is reserved. An unknown cost is not zero.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.estimated, self.usd == Usd::ZERO) {
+            (true, true) => f.write_str("unknown"),
+            (true, false) => write!(f, "≈ {}", format_usd(self.usd)),
+            (false, _) => f.write_str(&format_usd(self.usd)),
+        }
+    }
 }
 
 /// Task whose stored data cannot be read.
@@ -159,6 +177,7 @@ impl From<tamma_store::TaskCard> for TaskCard {
             title: card.title,
             r#type: card.r#type,
             priority: card.priority,
+            labels: card.labels,
             created_at: card.created_at,
             state: card.state,
             phase: card.phase,
@@ -192,5 +211,19 @@ pub(crate) fn card_or_unreadable(
             title,
             error: format!("cannot read the stored {}: {}", damage.what, damage.reason),
         }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unknown_cost_is_not_shown_as_zero() {
+        let spend = |cents, estimated| Spend { usd: Usd::from_cents(cents), tokens: 0, estimated };
+        assert_eq!(spend(0, true).to_string(), "unknown");
+        assert_eq!(spend(136, true).to_string(), "≈ $1.36");
+        assert_eq!(spend(86, false).to_string(), "$0.86");
+        assert_eq!(spend(0, false).to_string(), "$0.00");
     }
 }

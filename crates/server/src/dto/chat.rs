@@ -15,6 +15,9 @@ pub struct NewChatMessage {
     /// Task that the person is viewing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task: Option<Uuid>,
+    /// Name or ID of the project that new tasks go to; optional if only one project is registered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub project: Option<String>,
 }
 
 /// Reply to a chat message.

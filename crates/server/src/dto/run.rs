@@ -55,6 +55,21 @@ pub struct RunDetail {
     pub lines: u64,
     /// `true` if a transcript is available.
     pub transcript: bool,
+    /// Tool calls that run now. A call becomes a log line when it ends.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub running: Vec<RunningCall>,
+}
+
+/// Tool call that has not ended yet.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct RunningCall {
+    /// Title, such as a command line.
+    pub title: String,
+    /// Kind of tool, as the agent names it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<String>,
+    /// Start of the call.
+    pub since: DateTime<Utc>,
 }
 
 /// Usage of a run.
@@ -83,7 +98,7 @@ pub struct CurrentRun {
     /// Run, with its values so far.
     #[serde(flatten)]
     pub run: RunDetail,
-    /// Latest log line about the agent's activity.
+    /// Running tool call, or else the latest log line about the agent's activity.
     #[serde(rename = "doing")]
     pub current_line: Option<RunLine>,
 }
@@ -93,9 +108,12 @@ pub struct CurrentRun {
 pub struct RunLines {
     /// Lines, oldest first.
     pub lines: Vec<RunLine>,
-    /// Value of `after` for the next page; omitted on the last page.
+    /// Value of `after` for the next page; omitted on the last page, and with `before`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
+    /// Value of `before` for the page before; omitted on the first page, and without `before`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub previous: Option<String>,
 }
 
 /// Log line of a run.
@@ -110,12 +128,13 @@ pub struct RunLine {
     pub run: String,
     /// Time of the event.
     pub at: DateTime<Utc>,
-    /// Kind of line: said, thought, tool, plan, progress, asked, refused, `model_call` or note.
+    /// Kind of line: said, thought, tool, plan, progress, asked, document, refused, `model_call` or
+    /// note.
     #[schema(value_type = String)]
     pub kind: LineKind,
     /// Text, without secrets or control characters other than tabs and line breaks.
     pub text: String,
-    /// Structured details, for programs.
+    /// Structured details, for programs. A tool call has its status, input, output and edits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     pub data: Option<Value>,
@@ -151,7 +170,14 @@ impl From<tamma_store::RunRecord> for RunDetail {
             calls: it.calls,
             lines: it.lines,
             transcript: it.transcript.is_some(),
+            running: it.running.into_iter().map(RunningCall::from).collect(),
         }
+    }
+}
+
+impl From<tamma_store::RunningCall> for RunningCall {
+    fn from(it: tamma_store::RunningCall) -> Self {
+        Self { title: it.title, kind: it.kind, since: it.since }
     }
 }
 

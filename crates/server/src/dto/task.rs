@@ -29,8 +29,6 @@ pub struct TaskDetail {
     pub description: String,
     /// Acceptance criteria.
     pub acceptance_criteria: Vec<String>,
-    /// Labels.
-    pub labels: Vec<String>,
     /// Tasks that must be completed first.
     pub depends_on: Vec<Uuid>,
     /// Agent that implements the task; `null` for the tier's agent.

@@ -2,6 +2,8 @@
 
 use axum::extract::Path;
 use tamma_core::ids::TaskId;
+use tamma_core::review::patch::LineSide;
+use tamma_core::task::Priority;
 use tamma_core::task_loop::State as TaskState;
 use uuid::Uuid;
 
@@ -23,18 +25,38 @@ pub(super) async fn submit_action(
     // Read before the action, which may replace the plan. Without it, the notice has no plan number.
     let before = state.app.task_detail(TaskId(id)).await.ok();
     let submitted = async {
-        let action = parse_action(&fields)?;
+        let mut action = parse_action(&fields)?;
         let by = session.acting_person()?;
         let key = fields.non_empty("key");
-        let status = state.app.perform_action(TaskId(id), by, action.clone(), key).await?;
-        Ok(confirmation(&action, status.state, before.as_ref()))
+        // Drafts are part of the decision.
+        let drafts = match &mut action {
+            TaskAction::Rework { lines, .. } => {
+                lines.extend(state.app.sendable_drafts(TaskId(id), &by).await?);
+                Vec::new()
+            }
+            TaskAction::Accept { .. } => state.app.sendable_drafts(TaskId(id), &by).await?,
+            _ => Vec::new(),
+        };
+        let status =
+            state.app.perform_action(TaskId(id), by.clone(), action.clone(), key.clone()).await?;
+        state.app.post_with_decision(TaskId(id), &by, &drafts).await?;
+        let Some(next) = action_after_rejection(&action, &fields) else {
+            return Ok(confirmation(&action, status.state, before.as_ref()));
+        };
+        // The plan is rejected now. If this fails, the task waits for a decision, as it says.
+        let key = key.map(|key| format!("{key}-next"));
+        let status = state.app.perform_action(TaskId(id), by, next.clone(), key).await?;
+        let rejected = plan_name(before.as_ref());
+        let then = confirmation(&next, status.state, before.as_ref());
+        Ok(format!("{rejected} rejected. {then}"))
     };
     let text = submitted.await.map_err(|error: Error| {
         let problem = describe_error(error, before.as_ref());
         PageError::new(Layout::for_session(&session), problem).with_unsent_text(fields.user_text())
     })?;
-    let back = match fields.text("back").as_str() {
-        "/inbox" => "/inbox".to_owned(),
+    let back = match fields.text("back") {
+        back if back == "/inbox" => back,
+        back if back == "/" || back.starts_with("/?") => back,
         _ => format!("/tasks/{id}"),
     };
     redirect_with_notice(&back, &Notice::success(text))
@@ -54,10 +76,24 @@ fn describe_error(error: Error, task: Option<&TaskDetail>) -> Problem {
     problem
 }
 
+/// Returns the action that a person chose to follow the rejection of a plan.
+fn action_after_rejection(action: &TaskAction, fields: &FormFields) -> Option<TaskAction> {
+    let TaskAction::Reject { reason, .. } = action else { return None };
+    match fields.text("then").as_str() {
+        "replan" => Some(TaskAction::Modify { note: reason.clone() }),
+        "cancel" => Some(TaskAction::Cancel { reason: reason.clone() }),
+        _ => None,
+    }
+}
+
+fn plan_name(before: Option<&TaskDetail>) -> String {
+    let plan = before.and_then(|task| task.plan.as_ref());
+    plan.map_or_else(|| "Plan".to_owned(), |plan| format!("Plan {}", plan.version))
+}
+
 /// Returns the notice about a successful action.
 fn confirmation(action: &TaskAction, state: TaskState, before: Option<&TaskDetail>) -> String {
-    let plan = before.and_then(|task| task.plan.as_ref());
-    let plan = plan.map_or_else(|| "Plan".to_owned(), |plan| format!("Plan {}", plan.version));
+    let plan = plan_name(before);
     let text = match action {
         TaskAction::Approve { .. } => match state {
             TaskState::AwaitingApproval => {
@@ -90,6 +126,7 @@ fn confirmation(action: &TaskAction, state: TaskState, before: Option<&TaskDetai
         TaskAction::Abandon { .. } => "Task abandoned.",
         TaskAction::Acknowledge {} => "Marked as seen. Reminders are off.",
         TaskAction::AdjustPlan { .. } => "Plan edited. The edited plan needs approval.",
+        TaskAction::Edit { .. } => "Task edited.",
         TaskAction::Rate { .. } => "Rating saved.",
     };
     text.to_owned()
@@ -124,6 +161,7 @@ fn parse_action(fields: &FormFields) -> Result<TaskAction, Error> {
         "convene" => TaskAction::Convene { question: fields.text("question") },
         "abandon" => TaskAction::Abandon { reason: reason() },
         "acknowledge" => TaskAction::Acknowledge {},
+        "edit" => parse_edit(fields)?,
         "rate" => {
             let unknown = |_| Error::invalid("The rating is missing.", "Choose 1 to 5 stars.");
             let stars = fields.text("stars").parse().map_err(unknown)?;
@@ -134,6 +172,25 @@ fn parse_action(fields: &FormFields) -> Result<TaskAction, Error> {
             return Err(Error::invalid(detail, "Use the buttons on the task page."));
         }
     })
+}
+
+/// Parses an edit. A field that the form does not have is not changed.
+fn parse_edit(fields: &FormFields) -> Result<TaskAction, Error> {
+    let priority = fields.non_empty("priority").map(|text| text.parse::<Priority>()).transpose();
+    let unknown = |_| Error::invalid("Unknown priority.", "Choose one from the list.");
+    let has_labels = !fields.all("labels").is_empty();
+    Ok(TaskAction::Edit {
+        title: fields.non_empty("title"),
+        priority: priority.map_err(unknown)?,
+        labels: has_labels.then(|| split_labels(&fields.text("labels"))),
+        add_labels: Vec::new(),
+        remove_labels: Vec::new(),
+    })
+}
+
+/// Splits a list of labels at its commas.
+pub(super) fn split_labels(text: &str) -> Vec<String> {
+    text.split(',').map(str::trim).filter(|it| !it.is_empty()).map(str::to_owned).collect()
 }
 
 fn parse_grant(fields: &FormFields) -> Result<BudgetGrant, Error> {
@@ -151,14 +208,10 @@ fn parse_grant(fields: &FormFields) -> Result<BudgetGrant, Error> {
     })
 }
 
-/// Parses line comments made in the diff and those written as `file:line: text`.
+/// Parses line comments that are written as `file:line: text`. A minus before the number means the file
+/// before the change.
 fn parse_line_comments(fields: &FormFields) -> Result<Vec<LineComment>, Error> {
     let mut lines = Vec::new();
-    for (location, text) in fields.all("comment_at").iter().zip(fields.all("comment")) {
-        if !text.is_empty() {
-            lines.push(parse_line_comment(location, &text)?);
-        }
-    }
     for line in fields.lines("lines") {
         let (location, text) = line.split_once(": ").ok_or_else(|| invalid_line_comment(&line))?;
         lines.push(parse_line_comment(location, text)?);
@@ -168,8 +221,12 @@ fn parse_line_comments(fields: &FormFields) -> Result<Vec<LineComment>, Error> {
 
 fn parse_line_comment(location: &str, text: &str) -> Result<LineComment, Error> {
     let (file, line) = location.rsplit_once(':').ok_or_else(|| invalid_line_comment(location))?;
-    let line = line.trim().parse().map_err(|_| invalid_line_comment(location))?;
-    Ok(LineComment { file: file.trim().to_owned(), line, text: text.trim().to_owned() })
+    let (side, number) = match line.trim().strip_prefix('-') {
+        Some(number) => (LineSide::Old, number),
+        None => (LineSide::New, line.trim()),
+    };
+    let line = number.parse().map_err(|_| invalid_line_comment(location))?;
+    Ok(LineComment { file: file.trim().to_owned(), line, side, text: text.trim().to_owned() })
 }
 
 fn invalid_line_comment(line: &str) -> Error {
@@ -177,4 +234,18 @@ fn invalid_line_comment(line: &str) -> Error {
         format!("`{line}` is not a line comment."),
         "Write the file, the line number and the comment: `src/a.rs:42: text`.",
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_comment_can_name_a_line_before_the_change() {
+        let new = parse_line_comment("src/a.rs:42", "why?").expect("comment");
+        assert_eq!((new.side, new.line), (LineSide::New, 42));
+        let old = parse_line_comment("src/a.rs:-7", "keep it").expect("comment");
+        assert_eq!((old.file.as_str(), old.side, old.line), ("src/a.rs", LineSide::Old, 7));
+        assert!(parse_line_comment("src/a.rs", "no line").is_err());
+    }
 }

@@ -8,17 +8,23 @@ use axum::response::{IntoResponse as _, Response};
 use tamma_core::ids::Digest;
 
 /// Name, media type and content of each file.
-const ASSETS: [(&str, &str, &[u8]); 6] = [
+const ASSETS: [(&str, &str, &[u8]); 12] = [
     ("app.css", "text/css; charset=utf-8", include_bytes!("../../assets/app.css")),
     ("app.js", "text/javascript; charset=utf-8", include_bytes!("../../assets/app.js")),
+    ("board.css", "text/css; charset=utf-8", include_bytes!("../../assets/board.css")),
+    ("board.js", "text/javascript; charset=utf-8", include_bytes!("../../assets/board.js")),
     ("htmx.min.js", "text/javascript; charset=utf-8", include_bytes!("../../assets/htmx.min.js")),
     (
         "hx-sse.min.js",
         "text/javascript; charset=utf-8",
         include_bytes!("../../assets/hx-sse.min.js"),
     ),
+    ("log.css", "text/css; charset=utf-8", include_bytes!("../../assets/log.css")),
+    ("log.js", "text/javascript; charset=utf-8", include_bytes!("../../assets/log.js")),
     ("icons.svg", "image/svg+xml", include_bytes!("../../assets/icons.svg")),
     ("mark.svg", "image/svg+xml", include_bytes!("../../assets/mark.svg")),
+    ("review.css", "text/css; charset=utf-8", include_bytes!("../../assets/review.css")),
+    ("review.js", "text/javascript; charset=utf-8", include_bytes!("../../assets/review.js")),
 ];
 
 /// Base path of the static files. It contains their hash, so that browsers can cache them forever.

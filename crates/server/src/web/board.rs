@@ -1,20 +1,28 @@
-//! Board: tasks by phase.
+//! Board: tasks by phase, project, person or priority.
 
+pub(super) mod bulk;
+pub(super) mod palette;
+mod query;
+pub(super) mod views;
+
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use askama::Template;
 use axum::extract::Query;
-use serde::Deserialize;
 use strum::IntoEnumIterator as _;
-use tamma_core::format::{format_usd, humanize, pluralize};
+use tamma_core::access::Permission;
+use tamma_core::format::{capitalize, format_usd, pluralize};
 use tamma_core::level::RiskLevel;
-use tamma_core::task::{Priority, TaskType};
+use tamma_core::task::Priority;
 use tamma_core::task_loop::{Phase, State as TaskState};
-use tamma_store::{ListedTask, TaskFilter};
+use tamma_store::{ListedTask, TaskOrder};
 use uuid::Uuid;
 
+use self::query::BoardGroup;
+pub(super) use self::query::BoardQuery;
 use super::labels::NextStepView;
-use super::layout::{DisplayTime, Layout, SelectField, SelectOption};
+use super::layout::{DisplayTime, Layout, Link, SelectField};
 use super::permissions::{PagePermissions, WaitingOn};
 use super::session::Session;
 use super::{PageError, PageResult, WebState, labels, redirect, render};
@@ -28,28 +36,29 @@ const CARDS_PER_STATE: u32 = 20;
 /// Page size of a column shown on its own.
 const COLUMN_PAGE_SIZE: u32 = 200;
 
-/// Query parameters of the board.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-#[serde(default)]
-pub(super) struct BoardQuery {
-    text: String,
-    project: String,
-    r#type: String,
-    priority: String,
-    risk: String,
-    waits: String,
-    phase: String,
-    /// Cursor of the next page of a single column.
-    after: String,
-}
-
 #[derive(Template)]
 #[template(path = "board.html")]
 struct BoardPage {
     layout: Layout,
     filters: BoardFilters,
+    /// Views that the person has saved.
+    views: Vec<ViewLink>,
+    /// Query string of this board, to save it.
+    query: String,
     live_href: String,
     lanes: Lanes,
+    /// Set if the person can act on tasks.
+    can_act: bool,
+    priorities: Vec<String>,
+    /// Identifies the submission of the bulk form.
+    idempotency_key: String,
+}
+
+/// Link to a saved view.
+struct ViewLink {
+    name: String,
+    href: String,
+    is_current: bool,
 }
 
 /// Part of the board that live updates replace: everything except the filters.
@@ -64,6 +73,8 @@ pub(super) struct Lanes {
     is_filtered: bool,
     lanes: Vec<Lane>,
     older_href: Option<String>,
+    /// Number of cards and of tasks, if some tasks have no card.
+    partial_note: Option<String>,
 }
 
 /// Columns that are stacked vertically.
@@ -82,6 +93,8 @@ const LANES: [&[Phase]; 5] = [
 
 struct BoardFilters {
     text: String,
+    /// Label that all tasks have; empty without this filter.
+    label: String,
     selects: Vec<SelectField>,
     is_active: bool,
 }
@@ -91,10 +104,13 @@ struct DamagedCard {
     reason: String,
 }
 
-/// Column of one phase.
+/// Column of one phase, project, person or priority.
 pub(super) struct Column {
+    /// Word in the IDs of its elements.
     pub(super) phase: String,
-    pub(super) name: &'static str,
+    pub(super) name: String,
+    /// Priority that a card gets when it is moved here.
+    pub(super) priority: Option<Priority>,
     pub(super) count: u64,
     /// `None` without a limit, and for phases without agents.
     pub(super) agents: Option<AgentCapacity>,
@@ -120,6 +136,13 @@ pub(super) struct BoardCard {
     pub(super) id: Uuid,
     pub(super) short_id: String,
     pub(super) title: String,
+    pub(super) project: String,
+    pub(super) project_href: String,
+    /// `None` for the usual priority.
+    pub(super) priority: Option<Priority>,
+    pub(super) labels: Vec<Link>,
+    /// Set if the viewer can select it for an action.
+    pub(super) can_select: bool,
     pub(super) state: &'static str,
     pub(super) tone: &'static str,
     pub(super) progress_step: usize,
@@ -155,7 +178,6 @@ pub(super) struct BudgetView {
     pub(super) spent: String,
     /// `None` without a limit.
     pub(super) limit: Option<String>,
-    pub(super) is_estimated: bool,
     pub(super) percent: u8,
     pub(super) tone: &'static str,
 }
@@ -170,12 +192,27 @@ pub(super) fn budget_tone(percent: u8) -> &'static str {
 }
 
 impl BoardCard {
-    pub(super) fn new(card: &dto::TaskCard, waiting_on: Option<WaitingOn>) -> Self {
+    pub(super) fn new(
+        card: &dto::TaskCard,
+        project: &str,
+        waiting_on: Option<WaitingOn>,
+        permissions: &PagePermissions,
+    ) -> Self {
         let percent = card.budget.map(|limit| card.spend.usd.percent_of(limit)).unwrap_or_default();
         Self {
             id: card.id,
             short_id: card.short.clone(),
             title: card.title.clone(),
+            project: project.to_owned(),
+            project_href: BoardQuery::project_href(project),
+            priority: Some(card.priority).filter(|priority| *priority != Priority::default()),
+            labels: card
+                .labels
+                .iter()
+                .map(|label| Link::new(BoardQuery::label_href(label), label))
+                .collect(),
+            can_select: !card.state.is_terminal()
+                && permissions.allows(card.project, Permission::Work),
             state: labels::state_label(card.state),
             tone: labels::task_tone(card),
             progress_step: labels::progress_step(card.state),
@@ -184,9 +221,8 @@ impl BoardCard {
             since: DisplayTime::elapsed(card.since),
             risk: card.risk,
             budget: BudgetView {
-                spent: format_usd(card.spend.usd),
+                spent: card.spend.to_string(),
                 limit: card.budget.map(format_usd),
-                is_estimated: card.spend.estimated,
                 percent,
                 tone: budget_tone(percent),
             },
@@ -231,7 +267,8 @@ impl BoardCounts {
         let limit = self.agent_limit.filter(|_| phase == Phase::Implement);
         let more = count > u64::from(CARDS_PER_STATE) && query.phase.is_empty();
         Column {
-            name: phase.label(),
+            name: phase.label().to_owned(),
+            priority: None,
             count,
             agents: limit.map(|limit| AgentCapacity { running, limit }),
             more_href: more.then(|| query.phase_href(&word)),
@@ -272,10 +309,21 @@ pub(super) async fn page(
         Lanes::load(&state.app, &layout, &query, &mut permissions).await.map_err(page_error)?;
     let projects = state.app.store.projects().await.map_err(|error| page_error(error.into()))?;
     let filters = query.filter_form(projects.into_iter().map(|project| project.name));
-    let since = since.timestamp_micros();
-    let live_href =
-        format!("/live/board{}since={since}&empty={}", query.query_string(), lanes.is_empty);
-    render(&BoardPage { layout, filters, live_href, lanes })
+    let views = views::load(&state, &session, &query).await.map_err(page_error)?;
+    let (since, empty) = (since.timestamp_micros(), lanes.is_empty);
+    let stored = query.to_query_string();
+    let live_href = format!("/live/board?since={since}&empty={empty}&{stored}");
+    render(&BoardPage {
+        layout,
+        filters,
+        views,
+        query: BoardQuery { after: String::new(), ..query }.to_query_string(),
+        live_href: live_href.trim_end_matches('&').to_owned(),
+        lanes,
+        can_act: session.rights.allows_anywhere(Permission::Work),
+        priorities: Priority::iter().rev().map(|it| it.to_string()).collect(),
+        idempotency_key: clock::new_id().to_string(),
+    })
 }
 
 /// Finds the task whose ID, or short ID, was searched for.
@@ -306,10 +354,15 @@ impl Lanes {
     ) -> Result<Self, Error> {
         let filter = query.store_filter(app).await?;
         let agent_limit = agent_limit(app, query).await?;
-        let per_state = if filter.phase.is_some() { 0 } else { CARDS_PER_STATE };
-        let board = app.store.board(&filter, per_state).await?;
+        let (group, order) = (query.group(), query.order());
+        let per_state = match filter.phase {
+            Some(_) if order == TaskOrder::Newest => 0,
+            Some(_) => COLUMN_PAGE_SIZE,
+            None => CARDS_PER_STATE,
+        };
+        let board = app.store.board(&filter, order, per_state).await?;
         let mut older_href = None;
-        let tasks = if filter.phase.is_some() {
+        let tasks = if per_state == 0 {
             let after = Some(query.after.as_str()).filter(|after| !after.is_empty());
             let after = after.map(tamma_core::ids::TaskId::decode).transpose()?;
             let page = app.store.tasks(&filter, after, COLUMN_PAGE_SIZE).await?;
@@ -322,7 +375,6 @@ impl Lanes {
             board.tasks
         };
         let counts = BoardCounts { by_state: board.counts, waiting: layout.waiting, agent_limit };
-        let mut by_phase: BTreeMap<Phase, Vec<BoardCard>> = BTreeMap::new();
         let mut damaged = Vec::new();
         let mut cards = Vec::new();
         for listed in tasks {
@@ -332,20 +384,22 @@ impl Lanes {
             }
         }
         app.add_pull_request_badges(&mut cards).await?;
-        for card in &cards {
-            let waiting_on = permissions.waiting_on(card).await;
-            by_phase.entry(card.phase).or_default().push(BoardCard::new(card, waiting_on));
+        sort_cards(&mut cards, order);
+        let projects = app.store.projects().await?;
+        let projects: BTreeMap<Uuid, String> =
+            projects.into_iter().map(|project| (project.id.0, project.name)).collect();
+        let mut grouped: Vec<(dto::TaskCard, BoardCard)> = Vec::new();
+        for card in cards {
+            let waiting_on = permissions.waiting_on(&card).await;
+            let project = projects.get(&card.project).map(String::as_str).unwrap_or_default();
+            let shown = BoardCard::new(&card, project, waiting_on, permissions);
+            grouped.push((card, shown));
         }
-        let mut lane = |phases: &[Phase]| -> Vec<Column> {
-            let here =
-                phases.iter().filter(|phase| filter.phase.is_none_or(|only| only == **phase));
-            here.map(|phase| {
-                let cards = by_phase.remove(phase).unwrap_or_default();
-                Column { cards, ..counts.column(*phase, query) }
-            })
-            .collect()
+        let (shown, all) = (grouped.len() as u64, counts.by_state.values().sum::<u64>());
+        let lanes = match group {
+            BoardGroup::Phase => phase_lanes(grouped, &counts, filter.phase, query),
+            group => group_lanes(grouped, group),
         };
-        let lanes = LANES.iter().map(|phases| Lane { columns: lane(phases) });
         Ok(Self {
             layout: layout.clone(),
             // Decisions are counted without the filters.
@@ -357,9 +411,88 @@ impl Lanes {
             damaged,
             is_empty: counts.by_state.is_empty(),
             is_filtered: !query.is_unfiltered(),
-            lanes: lanes.filter(|lane| !lane.columns.is_empty()).collect(),
+            lanes,
             older_href,
+            partial_note: (group != BoardGroup::Phase && shown < all)
+                .then(|| format!("Showing {shown} of {all} tasks. Use filters to see the others.")),
         })
+    }
+}
+
+/// Sorts cards across states. The store has chosen the first ones of each state.
+fn sort_cards(cards: &mut [dto::TaskCard], order: TaskOrder) {
+    match order {
+        TaskOrder::Newest => cards.sort_by_key(|card| Reverse(card.id)),
+        TaskOrder::Oldest => cards.sort_by_key(|card| card.id),
+        TaskOrder::Priority => cards.sort_by_key(|card| (Reverse(card.priority), card.id)),
+        TaskOrder::Waiting => cards.sort_by_key(|card| card.since),
+        TaskOrder::Cost => cards.sort_by_key(|card| Reverse(card.spend.usd)),
+        TaskOrder::Updated => cards.sort_by_key(|card| Reverse(card.updated_at)),
+    }
+}
+
+/// Builds the columns of the phases, some of them stacked.
+fn phase_lanes(
+    cards: Vec<(dto::TaskCard, BoardCard)>,
+    counts: &BoardCounts,
+    only: Option<Phase>,
+    query: &BoardQuery,
+) -> Vec<Lane> {
+    let mut by_phase: BTreeMap<Phase, Vec<BoardCard>> = BTreeMap::new();
+    for (card, shown) in cards {
+        by_phase.entry(card.phase).or_default().push(shown);
+    }
+    let mut lane = |phases: &[Phase]| -> Vec<Column> {
+        let here = phases.iter().filter(|phase| only.is_none_or(|only| only == **phase));
+        here.map(|phase| {
+            let cards = by_phase.remove(phase).unwrap_or_default();
+            Column { cards, ..counts.column(*phase, query) }
+        })
+        .collect()
+    };
+    let lanes = LANES.iter().map(|phases| Lane { columns: lane(phases) });
+    lanes.filter(|lane| !lane.columns.is_empty()).collect()
+}
+
+/// Builds one column for each project, person or priority.
+fn group_lanes(cards: Vec<(dto::TaskCard, BoardCard)>, group: BoardGroup) -> Vec<Lane> {
+    // The number orders the columns before their names do.
+    let mut columns: BTreeMap<(u8, String), (Option<Priority>, Vec<BoardCard>)> = BTreeMap::new();
+    let place = |priority: Priority| (rank(priority), capitalize(&priority.to_string()));
+    if group == BoardGroup::Priority {
+        // Empty ones too, because cards can be moved there.
+        for priority in Priority::iter() {
+            columns.insert(place(priority), (Some(priority), Vec::new()));
+        }
+    }
+    for (card, shown) in cards {
+        let (key, priority) = match group {
+            BoardGroup::Phase => ((0, card.phase.label().to_owned()), None),
+            BoardGroup::Project => ((0, shown.project.clone()), None),
+            BoardGroup::Priority => (place(card.priority), Some(card.priority)),
+            BoardGroup::Person => match &shown.waiting_on {
+                Some(waiting_on @ WaitingOn::Viewer) => ((0, waiting_on.to_string()), None),
+                Some(waiting_on @ WaitingOn::Others(_)) => ((1, waiting_on.to_string()), None),
+                None => ((2, "Not waiting on anyone".to_owned()), None),
+            },
+        };
+        columns.entry(key).or_insert_with(|| (priority, Vec::new())).1.push(shown);
+    }
+    let lanes = columns.into_iter().enumerate().map(|(number, ((_, name), (priority, cards)))| {
+        let (phase, count) = (format!("g{number}"), cards.len() as u64);
+        let (agents, more_href) = (None, None);
+        Lane { columns: vec![Column { phase, name, priority, count, agents, more_href, cards }] }
+    });
+    lanes.collect()
+}
+
+/// Returns the position of a priority, the highest first.
+fn rank(priority: Priority) -> u8 {
+    match priority {
+        Priority::Critical => 0,
+        Priority::High => 1,
+        Priority::Medium => 2,
+        Priority::Low => 3,
     }
 }
 
@@ -368,94 +501,6 @@ pub(super) fn serialized_name(name: &impl serde::Serialize) -> String {
     match serde_json::to_value(name) {
         Ok(serde_json::Value::String(text)) => text,
         _ => String::new(),
-    }
-}
-
-/// Parses a serialised name from a URL; `None` if it is unknown.
-fn parse_name<T: serde::de::DeserializeOwned>(text: &str) -> Option<T> {
-    serde_json::from_value(serde_json::Value::String(text.to_owned())).ok()
-}
-
-impl BoardQuery {
-    /// Returns the URL of a project's board.
-    pub(super) fn project_href(name: &str) -> String {
-        Self { project: name.to_owned(), ..Self::default() }.href()
-    }
-
-    /// Returns whether no filter is set.
-    pub(super) fn is_unfiltered(&self) -> bool {
-        *self == Self::default()
-    }
-
-    async fn store_filter(&self, app: &App) -> Result<TaskFilter, Error> {
-        let project = match self.project.as_str() {
-            "" => None,
-            name => Some(app.resolve_project(Some(name)).await?.id),
-        };
-        let (labels, terms): (Vec<&str>, Vec<&str>) =
-            self.text.split_whitespace().partition(|word| word.starts_with("label:"));
-        Ok(TaskFilter {
-            project,
-            r#type: parse_name(&self.r#type),
-            priority: parse_name(&self.priority),
-            risk: parse_name(&self.risk),
-            phase: parse_name(&self.phase),
-            waits: (self.waits == "person").then_some(true),
-            label: labels.first().map(|label| label["label:".len()..].to_owned()),
-            text: Some(terms.join(" ")).filter(|text| !text.is_empty()),
-            ..TaskFilter::default()
-        })
-    }
-
-    /// Returns the query string, ready for more parameters.
-    fn query_string(&self) -> String {
-        let fields = [
-            ("text", &self.text),
-            ("project", &self.project),
-            ("type", &self.r#type),
-            ("priority", &self.priority),
-            ("risk", &self.risk),
-            ("waits", &self.waits),
-            ("phase", &self.phase),
-            ("after", &self.after),
-        ];
-        let mut query = form_urlencoded::Serializer::new(String::from("?"));
-        for (name, value) in fields.into_iter().filter(|(_, value)| !value.is_empty()) {
-            query.append_pair(name, value);
-        }
-        format!("{}&", query.finish()).replace("?&", "?")
-    }
-
-    /// Returns the URL of this board.
-    fn href(&self) -> String {
-        format!("/{}", self.query_string().trim_end_matches(['?', '&']))
-    }
-
-    fn phase_href(&self, phase: &str) -> String {
-        Self { phase: phase.to_owned(), after: String::new(), ..self.clone() }.href()
-    }
-
-    fn filter_form(&self, projects: impl Iterator<Item = String>) -> BoardFilters {
-        fn choices<T: serde::Serialize + ToString>(
-            any: &str,
-            all: impl Iterator<Item = T>,
-            chosen: &str,
-        ) -> Vec<SelectOption> {
-            let first = SelectOption::new("", any, chosen);
-            let rest =
-                all.map(|one| SelectOption::new(serialized_name(&one), humanize(&one), chosen));
-            std::iter::once(first).chain(rest).collect()
-        }
-        let select = |name, label, options| SelectField { name, label, options };
-        let levels = [RiskLevel::Low, RiskLevel::Medium, RiskLevel::High].into_iter();
-        let selects = vec![
-            select("project", "Project", choices("All", projects, &self.project)),
-            select("type", "Type", choices("Any", TaskType::iter(), &self.r#type)),
-            select("priority", "Priority", choices("Any", Priority::iter(), &self.priority)),
-            select("risk", "Risk", choices("Any", levels, &self.risk)),
-            select("waits", "Waiting on", choices("Anyone", ["person"].into_iter(), &self.waits)),
-        ];
-        BoardFilters { text: self.text.clone(), selects, is_active: !self.is_unfiltered() }
     }
 }
 
@@ -484,4 +529,89 @@ pub(super) struct ColumnMoreFragment<'a> {
 /// Converts a stored task to a card; `None` if it is damaged.
 pub(super) fn readable_card(listed: ListedTask) -> Option<dto::TaskCard> {
     dto::card_or_unreadable(listed).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn card(number: u32, priority: &str, cents: u32) -> dto::TaskCard {
+        serde_json::from_value(json!({
+            "id": format!("01920000-0000-7000-8000-0000000000{number:02}"), "short": "abcdef01",
+            "project": "01920000-0000-7000-8000-000000000002", "title": "Greet",
+            "type": "feature", "priority": priority, "created_at": "2026-11-17T09:00:00Z",
+            "state": "planning", "phase": "plan", "paused": false,
+            "since": "2026-11-17T09:00:00Z", "risk": null, "iterations": 0, "retries": 0,
+            "councils": 0, "failures": 0,
+            "spend": { "usd": format!("0.{cents:02}"), "tokens": 7, "estimated": false },
+            "waits_for_person": false, "answers": [], "next": null, "next_in_words": null,
+            "due_at": null, "entries": 1, "updated_at": "2026-11-17T09:00:00Z",
+        }))
+        .expect("card")
+    }
+
+    fn shown(card: &dto::TaskCard, waiting_on: Option<WaitingOn>) -> BoardCard {
+        BoardCard {
+            id: card.id,
+            short_id: card.short.clone(),
+            title: card.title.clone(),
+            project: "greeter".to_owned(),
+            project_href: String::new(),
+            priority: None,
+            labels: Vec::new(),
+            can_select: false,
+            state: "planning",
+            tone: "work",
+            progress_step: 2,
+            next: NextStepView::None,
+            waiting_on,
+            since: DisplayTime::elapsed(card.since),
+            risk: None,
+            budget: BudgetView { spent: String::new(), limit: None, percent: 0, tone: "acc" },
+            run_count: 0,
+            is_overdue: false,
+            pull_request: None,
+        }
+    }
+
+    fn names(lanes: &[Lane]) -> Vec<(&str, usize)> {
+        let columns = lanes.iter().flat_map(|lane| &lane.columns);
+        columns.map(|column| (column.name.as_str(), column.cards.len())).collect()
+    }
+
+    #[test]
+    fn cards_are_sorted_by_the_chosen_property() {
+        let mut cards = [card(1, "low", 50), card(2, "critical", 10), card(3, "low", 90)];
+        let mut sorted = |order| -> Vec<String> {
+            sort_cards(&mut cards, order);
+            cards.iter().map(|card| card.id.to_string()[35..].to_owned()).collect()
+        };
+        assert_eq!(sorted(TaskOrder::Newest), ["3", "2", "1"]);
+        assert_eq!(sorted(TaskOrder::Oldest), ["1", "2", "3"]);
+        assert_eq!(sorted(TaskOrder::Priority), ["2", "1", "3"]);
+        assert_eq!(sorted(TaskOrder::Cost), ["3", "1", "2"]);
+    }
+
+    #[test]
+    fn columns_of_priorities_are_always_there_to_move_cards_to() {
+        let high = card(1, "high", 0);
+        let lanes = group_lanes(vec![(high.clone(), shown(&high, None))], BoardGroup::Priority);
+        assert_eq!(names(&lanes), [("Critical", 0), ("High", 1), ("Medium", 0), ("Low", 0)]);
+    }
+
+    #[test]
+    fn what_needs_the_viewer_comes_first() {
+        let others = WaitingOn::Others("Ada".to_owned());
+        let waiting = [None, Some(others), Some(WaitingOn::Viewer)];
+        let cards = waiting.into_iter().zip(1..).map(|(waiting_on, number)| {
+            let card = card(number, "low", 0);
+            let shown = shown(&card, waiting_on);
+            (card, shown)
+        });
+        let lanes = group_lanes(cards.collect(), BoardGroup::Person);
+        let expected = [("Needs you", 1), ("Waiting on Ada", 1), ("Not waiting on anyone", 1)];
+        assert_eq!(names(&lanes), expected);
+    }
 }

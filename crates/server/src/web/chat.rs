@@ -208,7 +208,8 @@ async fn post_message(
     }
     let by = session.acting_person().map_err(page_error)?;
     let conversation = conversation_id(session);
-    let new_message = NewChatMessage { conversation, message: message.clone(), task };
+    let new_message =
+        NewChatMessage { conversation, message: message.clone(), task, project: None };
     let by_name = by.name.clone();
     if let Err(problem) = state.app.chat(&by, new_message).await {
         // The conversation shows the problem as a reply, unless it could not be stored.

@@ -43,7 +43,10 @@ impl FormFields {
 
     /// Returns all text that the person typed, to show it again if the form is refused.
     pub(super) fn user_text(&self) -> String {
-        let hidden = ["csrf", "key", "id", "plan", "commit", "action", "back", "revision"];
+        let hidden = [
+            "csrf", "key", "id", "plan", "commit", "action", "back", "revision", "then", "side",
+            "line", "view", "anchor", "how", "quiet", "digest",
+        ];
         let written = self
             .0
             .iter()

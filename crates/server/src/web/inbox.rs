@@ -2,22 +2,32 @@
 
 use askama::Template;
 use tamma_core::format::{format_duration, format_usd, pluralize};
-use tamma_core::ids::{ProjectId, TaskId};
+use tamma_core::ids::{Name, ProjectId, TaskId};
 use tamma_core::level::RiskLevel;
 use tamma_core::merge_queue::QueueAddress;
 use tamma_core::task_loop::{AlertSeverity, AnswerKind};
 use uuid::Uuid;
 
+use super::html::SafeHtml;
 use super::layout::{DisplayTime, Layout};
 use super::permissions::{PagePermissions, WaitingOn};
 use super::session::Session;
-use super::{PageError, PageResult, WebState, labels, render};
+use super::task::TaskData;
+use super::task::actions::{ActionForm, ActionInput, ActionScope};
+use super::task::question::{AnswerSection, QuestionView};
+use super::{PageError, PageResult, WebState, labels, markdown, render};
 use crate::app::{App, Error, PageRequest};
 use crate::clock;
 use crate::dto;
 
 /// Maximum number of items.
 const MAX_ITEMS: u32 = 200;
+
+/// Maximum number of items that can be decided in place. The others have a link.
+const MAX_DECIDED_HERE: usize = 20;
+
+/// Page that the forms return to.
+const INBOX_HREF: &str = "/inbox";
 
 /// Page on which a merge queue is resumed.
 const QUEUES_HREF: &str = "/merge-queues";
@@ -86,8 +96,85 @@ struct InboxItem {
     risk: Option<RiskLevel>,
     cost: String,
     plan: Option<String>,
-    agent_question: Option<String>,
+    agent_question: Option<SafeHtml>,
     quick_approval: Option<QuickApproval>,
+    /// Identifies the question, so that live updates leave a form alone while it is filled in.
+    question_key: String,
+    decision: Option<DecisionHere>,
+}
+
+/// Decision that can be made without opening the task.
+struct DecisionHere {
+    /// Plan that the decision is about.
+    plan: Option<PlanPeek>,
+    forms: Vec<ActionForm>,
+    /// Answer that the agent suggests.
+    default_answer: Option<DefaultAnswer>,
+}
+
+struct PlanPeek {
+    version: u32,
+    summary: String,
+    approach: SafeHtml,
+    files: Vec<String>,
+}
+
+/// Reply with the answer that the agent suggests.
+struct DefaultAnswer {
+    text: String,
+    idempotency_key: String,
+}
+
+impl DecisionHere {
+    /// Loads the forms that the viewer can use; `None` without any.
+    async fn load(
+        app: &App,
+        layout: &Layout,
+        permissions: &mut PagePermissions,
+        (id, is_quick): (TaskId, bool),
+    ) -> Result<Option<Self>, Error> {
+        let data = TaskData::load(app, id).await?;
+        let person: Option<Name> = layout.person.parse().ok();
+        let question = QuestionView::load(&data, "", permissions, person.as_ref()).await;
+        let QuestionView::Full(question) = question else { return Ok(None) };
+        let AnswerSection::Forms(forms) = question.answers else { return Ok(None) };
+        // The quick approval has its own button.
+        let forms = forms.into_iter().filter(|form| !(is_quick && form.action == "approve"));
+        let forms: Vec<ActionForm> = forms
+            .map(|form| ActionForm {
+                back: Some(INBOX_HREF),
+                // Lines are commented where the change is shown.
+                input: match form.input {
+                    ActionInput::LineComments => ActionInput::Nothing,
+                    input => input,
+                },
+                ..form
+            })
+            .collect();
+        let can_reply = forms.iter().any(|form| form.action == "reply");
+        let suggested = question.agent_question.and_then(|asked| asked.default_answer);
+        let default_answer = suggested
+            .filter(|_| can_reply)
+            .map(|text| DefaultAnswer { text, idempotency_key: clock::new_id().to_string() });
+        let is_about_plan = data.detail.card.answers.contains(&AnswerKind::Approve);
+        let plan = if is_about_plan { Some(PlanPeek::load(app, id).await?) } else { None };
+        Ok(Some(Self { plan, forms, default_answer }))
+    }
+}
+
+impl PlanPeek {
+    async fn load(app: &App, id: TaskId) -> Result<Self, Error> {
+        let plan = app.current_plan(id).await?;
+        let content = plan.content.as_ref();
+        Ok(Self {
+            version: plan.version,
+            summary: content.map(|it| it.summary.clone()).unwrap_or_default(),
+            approach: content.map(|it| markdown::to_html(&it.approach)).unwrap_or_default(),
+            files: content
+                .map(|it| it.file_changes.iter().map(|file| file.path.clone()).collect())
+                .unwrap_or_default(),
+        })
+    }
 }
 
 /// Approval of a low-risk plan, possible without opening the task.
@@ -152,7 +239,17 @@ impl InboxList {
                     let detail = app.task_detail(TaskId(card.id)).await?;
                     let asked = detail.question.as_ref().map_or(card.since, |it| it.asked_at);
                     let project = project_name(app, card.project).await?;
-                    items.push((asked, inbox_item(&detail, project)));
+                    let mut item = inbox_item(&detail, project);
+                    if items.len() < MAX_DECIDED_HERE {
+                        let about = (TaskId(card.id), item.quick_approval.is_some());
+                        // A task that cannot be read in full has a link only.
+                        item.decision =
+                            Box::pin(DecisionHere::load(app, layout, permissions, about))
+                                .await
+                                .ok()
+                                .flatten();
+                    }
+                    items.push((asked, item));
                 }
                 Some(WaitingOn::Others(people)) => others.push(OtherItem {
                     href: format!("/tasks/{}", card.id),
@@ -193,12 +290,20 @@ impl InboxItemFragment {
         if permissions.waiting_on(&detail.card).await != Some(WaitingOn::Viewer) {
             return Ok(None);
         }
-        let item = inbox_item(detail, project_name(app, detail.card.project).await?);
+        let mut item = inbox_item(detail, project_name(app, detail.card.project).await?);
+        let about = (TaskId(detail.card.id), item.quick_approval.is_some());
+        item.decision =
+            Box::pin(DecisionHere::load(app, layout, permissions, about)).await.ok().flatten();
         Ok(Some(Self { layout: layout.clone(), item }))
     }
 }
 
 impl InboxItemFragment {
+    /// Returns the key of the question that the item shows.
+    pub(super) fn question_key(&self) -> &str {
+        &self.item.question_key
+    }
+
     /// Loads the item of a pipeline; `None` if it does not wait on the viewer.
     pub(super) async fn for_story(
         layout: &Layout,
@@ -242,8 +347,10 @@ fn story_item(view: &dto::PipelineView) -> InboxItem {
         risk: None,
         cost: report.total_usd.map_or_else(String::new, format_usd),
         plan: Some(format!("{} · {} pipeline", view.feature_dir, view.pipeline)),
-        agent_question: report.reason.clone().filter(|_| view.over),
+        agent_question: report.reason.as_deref().filter(|_| view.over).map(markdown::to_html),
         quick_approval: None,
+        question_key: view.updated_at.timestamp_micros().to_string(),
+        decision: None,
     }
 }
 
@@ -276,8 +383,10 @@ fn queue_item(view: &dto::MergeQueueView, project: String) -> InboxItem {
         risk: None,
         cost: String::new(),
         plan: None,
-        agent_question: view.question.clone(),
+        agent_question: view.question.as_deref().map(markdown::to_html),
         quick_approval: None,
+        question_key: view.updated_at.timestamp_micros().to_string(),
+        decision: None,
     }
 }
 
@@ -313,11 +422,23 @@ fn inbox_item(detail: &dto::TaskDetail, project: String) -> InboxItem {
         seen_by: question.and_then(|question| question.seen_by.clone()),
         project,
         risk: card.risk,
-        cost: labels::format_spend(&card.spend),
+        cost: card.spend.to_string(),
         plan: detail.plan.as_ref().map(plan_summary),
-        agent_question: question.and_then(|question| question.agent_question.clone()),
+        agent_question: question
+            .and_then(|question| question.agent_question.as_deref())
+            .map(markdown::to_html),
         quick_approval: quick_approval(detail),
+        question_key: question_key(detail),
+        decision: None,
     }
+}
+
+/// Returns the number of the open question, its plan and whether somebody has seen it.
+fn question_key(detail: &dto::TaskDetail) -> String {
+    let number = detail.question.as_ref().map_or(0, |question| question.number);
+    let seen = detail.question.as_ref().is_some_and(|question| question.seen_by.is_some());
+    let plan = detail.plan.as_ref().map(|plan| labels::short_hash(&plan.hash));
+    format!("{number}-{}-{}", plan.unwrap_or_default(), u8::from(seen))
 }
 
 /// Summarises a plan in one line.

@@ -1,5 +1,6 @@
 //! Knowledge base: list, entry and decisions.
 
+mod bulk;
 mod form;
 
 use askama::Template;
@@ -23,6 +24,7 @@ use crate::app::Error;
 use crate::clock;
 use crate::dto::{KnowledgeDecision, KnowledgeEntryDetail, KnowledgeTaskStats, short_id};
 
+pub(super) use bulk::decide_several;
 pub(super) use form::{add, edit_form, new_form, update};
 
 /// Number of recent matches shown for an entry.
@@ -39,6 +41,8 @@ struct KnowledgePage {
     tabs: Vec<Tab>,
     filters: KnowledgeFilters,
     entries: Vec<EntryView>,
+    /// Set if several entries can be decided at once.
+    can_decide_several: bool,
     empty_state: EmptyState,
     more_href: String,
 }
@@ -218,13 +222,15 @@ async fn load_page(
     let active = !(query.text.is_empty() && query.kind.is_empty() && query.project.is_empty());
     let listed = if status == "offers" { &suggested } else { &all };
     let entries = listed.iter().filter(in_tab).take(MAX_ENTRIES);
+    let entries: Vec<EntryView> = entries
+        .map(|it| EntryView::new(it, &projects, permissions.can_decide_on(it.entry.scope)))
+        .collect();
     Ok(KnowledgePage {
         layout,
         summary: format!("{} approved, {pending} to review", pluralize(approved, "entry")),
         tabs,
-        entries: entries
-            .map(|it| EntryView::new(it, &projects, permissions.can_decide_on(it.entry.scope)))
-            .collect(),
+        can_decide_several: entries.iter().filter(|it| it.is_pending && it.can_approve).count() > 1,
+        entries,
         empty_state: if active {
             EmptyState {
                 title: "No matching entries",

@@ -1,24 +1,18 @@
 //! Labels of the pages.
 
 use chrono::{DateTime, Utc};
-use tamma_core::format::{capitalize, format_usd};
+use tamma_core::format::capitalize;
 use tamma_core::risk::RiskFactor;
 use tamma_core::task_loop::{JobKind, NextStep, Phase, State};
 
 use super::layout::DisplayTime;
-use crate::dto::{ChecksSummary, Spend, TaskCard};
+use crate::dto::{ChecksSummary, TaskCard};
 
 /// Formats a time of day in UTC, with the date if it is not today. Pages show it in the time zone of
 /// the browser if JavaScript is on.
 pub(super) fn format_time(at: DateTime<Utc>, now: DateTime<Utc>) -> String {
     let is_today = at.date_naive() == now.date_naive();
     at.format(if is_today { "%H:%M UTC" } else { "%Y-%m-%d %H:%M UTC" }).to_string()
-}
-
-/// Formats a spend, marked with `≈` if it is an estimate.
-pub(super) fn format_spend(spend: &Spend) -> String {
-    let about = if spend.estimated { "≈ " } else { "" };
-    format!("{about}{}", format_usd(spend.usd))
 }
 
 /// Returns the label of a state.

@@ -15,6 +15,8 @@ use crate::web::labels;
 pub(super) struct Layout {
     pub(super) assets: &'static str,
     pub(super) csrf: String,
+    pub(super) editor: &'static EditorChoice,
+    pub(super) editors: &'static [EditorChoice],
     pub(super) shortcuts: &'static str,
     pub(super) nav: &'static str,
     pub(super) notice: Option<Notice>,
@@ -25,6 +27,36 @@ pub(super) struct Layout {
     pub(super) version: &'static str,
     /// Number of tasks and stories that need a decision.
     pub(super) waiting: u64,
+}
+
+/// Editor that links to files open.
+#[derive(Debug)]
+pub(super) struct EditorChoice {
+    pub(super) value: &'static str,
+    pub(super) name: &'static str,
+    /// Link with `{path}` and `{line}`; empty without links.
+    pub(super) link: &'static str,
+}
+
+/// Editors that a person can choose. The first one is the default.
+pub(super) static EDITORS: [EditorChoice; 6] = [
+    EditorChoice { value: "none", name: "No editor", link: "" },
+    EditorChoice { value: "vscode", name: "VS Code", link: "vscode://file{path}:{line}" },
+    EditorChoice { value: "cursor", name: "Cursor", link: "cursor://file{path}:{line}" },
+    EditorChoice { value: "zed", name: "Zed", link: "zed://file{path}:{line}" },
+    EditorChoice { value: "idea", name: "JetBrains", link: "idea://open?file={path}&line={line}" },
+    EditorChoice {
+        value: "sublime",
+        name: "Sublime Text",
+        link: "subl://open?url=file://{path}&line={line}",
+    },
+];
+
+impl EditorChoice {
+    /// Returns the editor with this value, or the default.
+    pub(super) fn find(value: Option<&str>) -> &'static Self {
+        EDITORS.iter().find(|it| Some(it.value) == value).unwrap_or(&EDITORS[0])
+    }
 }
 
 /// Message shown at the top of the next page.
@@ -140,6 +172,7 @@ impl Layout {
     pub(super) fn for_session(session: &Session) -> Self {
         Self {
             csrf: session.csrf_token(),
+            editor: session.editor,
             shortcuts: session.shortcuts,
             notice: session.notice.clone(),
             person: session.person.as_ref().map(ToString::to_string).unwrap_or_default(),
@@ -153,6 +186,8 @@ impl Layout {
         Self {
             assets: ASSETS_PATH.as_str(),
             csrf: String::new(),
+            editor: EditorChoice::find(None),
+            editors: &EDITORS,
             shortcuts: "on",
             nav: "",
             notice: None,

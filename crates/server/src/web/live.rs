@@ -5,6 +5,7 @@
 //! then; if they cannot be determined, it gets everything.
 
 pub(super) mod lists;
+pub(super) mod run;
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -23,11 +24,12 @@ use uuid::Uuid;
 
 use super::labels::NextStepView;
 use super::layout::Layout;
+use super::log_view::{LineGroup, LogQuery, TailView, group_lines};
 use super::permissions::PagePermissions;
 use super::session::Session;
 use super::task::actions::{ActionInput, ActionScope};
 use super::task::question::{AnswerSection, QuestionView};
-use super::task::{self, TaskData, TaskPageContext, events, log};
+use super::task::{self, TaskData, TaskPageContext, events};
 use super::{PageError, WebState};
 use crate::app::{App, Error, PageRequest};
 use crate::live::{LineSubscriber, TaskSubscriber};
@@ -73,6 +75,14 @@ struct StatusFragment {
 struct QuestionFragment {
     layout: Layout,
     task: super::task::TaskHeader,
+    question: QuestionView,
+}
+
+/// Link to the open question at the top of the overview.
+#[derive(Template)]
+#[template(path = "_question_link.html")]
+struct QuestionLinkFragment {
+    layout: Layout,
     question: QuestionView,
 }
 
@@ -123,10 +133,18 @@ struct EventFragment {
     event: events::EventView,
 }
 
+/// Lines of a log with the same purpose.
 #[derive(Template)]
-#[template(path = "_log_line.html")]
-struct LogLineFragment {
-    line: log::LogLineView,
+#[template(path = "_log_group.html")]
+struct LogGroupFragment {
+    group: LineGroup,
+}
+
+/// End of a log.
+#[derive(Template)]
+#[template(path = "_log_tail.html")]
+struct LogTailFragment {
+    tail: TailView,
 }
 
 /// Position of a browser in the history and log of a task.
@@ -138,6 +156,8 @@ struct ViewPosition {
     question: Option<String>,
     /// Hash of the tab content sent last.
     part: Option<Digest>,
+    /// Running calls and usage that were sent last.
+    tail: String,
 }
 
 impl ViewPosition {
@@ -145,7 +165,7 @@ impl ViewPosition {
     fn parse(text: &str) -> Option<Self> {
         let (entries, lines) = text.trim().split_once(' ')?;
         let (entries, lines) = (entries.parse().ok()?, lines.parse().ok()?);
-        Some(Self { entries, lines, question: None, part: None })
+        Some(Self { entries, lines, question: None, part: None, tail: String::new() })
     }
 }
 
@@ -168,7 +188,7 @@ pub(super) async fn task_stream(
     session: Session,
     Path(id): Path<Uuid>,
     Query(query): Query<TaskLiveQuery>,
-    Query(log_query): Query<log::LogQuery>,
+    Query(log_query): Query<LogQuery>,
     headers: HeaderMap,
 ) -> Result<Response, PageError> {
     let id = TaskId(id);
@@ -232,7 +252,8 @@ async fn initial_position(
     let data = TaskData::load(app, id).await?;
     let lines = app.resolve_line_position(id, Some("end")).await?;
     let question = Some(question_key(&data));
-    Ok(ViewPosition { entries: data.detail.card.entries, lines, question, part: None })
+    let (entries, tail) = (data.detail.card.entries, String::new());
+    Ok(ViewPosition { entries, lines, question, part: None, tail })
 }
 
 /// Returns whether this entry means that a new change exists.
@@ -259,13 +280,22 @@ impl TaskViewer {
         let entries = app.history_page(self.id, &window).await?.entries;
         let lines =
             app.run_lines(self.id, &self.line_filter, position.lines, BATCH_SIZE).await?.lines;
-        if entries.is_empty() && lines.is_empty() {
+        // Running calls, tokens and cost change without a new line, too.
+        let current = app.current_run(self.id).await?;
+        let tail = TailView::of_run(current.as_ref().map(|current| &current.run));
+        let key = tail.key();
+        let has_new_tail = position.tail != key;
+        if entries.is_empty() && lines.is_empty() && !has_new_tail {
             return Ok(None);
         }
+        position.tail = key;
         let mut parts = Vec::new();
         let mut add = |target: &str, swap: &str, html: askama::Result<String>| {
             parts.extend(html.ok().map(|html| partial(target, swap, &html)));
         };
+        if self.part == "log" && has_new_tail {
+            add("#tail", "outerMorph", LogTailFragment { tail }.render());
+        }
         let data = TaskData::load(app, self.id).await?;
         let mut layout = Layout::for_session(&self.session);
         layout.waiting = app.store.count_waiting(None).await?;
@@ -299,19 +329,26 @@ impl TaskViewer {
                 let (layout, task) = (layout.clone(), context.task);
                 let fragment = QuestionFragment { layout, task, question: context.question };
                 add("#question", "outerMorph", fragment.render());
+                if self.part.is_empty() {
+                    let QuestionFragment { layout, question, .. } = fragment;
+                    add("#q-top", "outerMorph", QuestionLinkFragment { layout, question }.render());
+                }
                 position.question = Some(key);
             }
             // Replace it only if it differs, because the viewer may have expanded a section.
             if let Some(html) = task::render_part(app, &layout, &data, &self.part).await? {
-                let digest = Digest::of(html.as_bytes());
+                let digest = Digest::of(format!("{}{}", html.part, html.after).as_bytes());
                 if position.part.replace(digest) != Some(digest) {
-                    add("#part", "innerMorph", Ok(html));
+                    add("#part", "innerMorph", Ok(html.part));
+                    if self.part.is_empty() {
+                        add("#after", "innerMorph", Ok(html.after));
+                    }
                 }
             }
         }
         for line in &entries {
             if self.part == "events" {
-                let event = EventFragment { event: events::EventView::new(&line.entry) };
+                let event = EventFragment { event: events::EventView::new(line) };
                 add("#events", "beforeend", event.render());
             }
             position.entries = line.entry.sequence;
@@ -323,14 +360,14 @@ impl TaskViewer {
         if self.part == "log" && !lines.is_empty() {
             add("#log-none", "delete", Ok(String::new()));
         }
-        for line in &lines {
-            if self.part == "log" {
-                let shown = LogLineFragment { line: log::LogLineView::new(line) };
-                add("#log", "beforeend", shown.render());
+        if self.part == "log" {
+            let previous = position.lines.run.to_string();
+            for group in group_lines(self.id.0, &lines, Some(previous.as_str()), &data.runs) {
+                add("#log", "beforeend", LogGroupFragment { group }.render());
             }
-            if let Ok(lines) = line.position.parse() {
-                position.lines = lines;
-            }
+        }
+        if let Some(last) = lines.last().and_then(|line| line.position.parse().ok()) {
+            position.lines = last;
         }
         let id = format!("{} {}", position.entries, position.lines);
         Ok(Some(Event::default().id(id).data(parts.concat())))

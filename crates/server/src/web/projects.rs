@@ -72,7 +72,6 @@ pub(super) async fn page(state: WebState, session: Session) -> PageResult {
             budget: super::board::BudgetView {
                 spent: format_usd(spent),
                 limit: limit.map(format_usd),
-                is_estimated: false,
                 percent,
                 tone: super::board::budget_tone(percent),
             },

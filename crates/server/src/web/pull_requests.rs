@@ -57,6 +57,7 @@ struct PullRequestRow {
 }
 
 /// Number of a pull request, with its page if the address is safe to open.
+#[derive(Clone)]
 pub(super) enum PullRequestLink {
     /// Page in the forge.
     Page { number: u64, url: String },

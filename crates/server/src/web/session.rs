@@ -19,7 +19,7 @@ use tamma_core::ids::{Digest, Name};
 use tamma_store::Store;
 
 use super::form_fields::FormFields;
-use super::layout::{Layout, Notice};
+use super::layout::{EditorChoice, Layout, Notice};
 use super::{PageError, PageResult, WebState, redirect, render};
 use crate::app::{App, Error, Principal};
 use crate::auth::{Authenticator, Caller};
@@ -40,6 +40,7 @@ const COOKIE_MAX_AGE: u32 = 400 * 24 * 60 * 60;
 const SESSION_COOKIE: &str = "tamma";
 const THEME_COOKIE: &str = "tamma-theme";
 const SHORTCUTS_COOKIE: &str = "tamma-keys";
+const EDITOR_COOKIE: &str = "tamma-editor";
 const NOTICE_COOKIE: &str = "tamma-notice";
 
 /// State of the session middleware.
@@ -64,6 +65,7 @@ pub(super) struct Session {
     cookie_secret: String,
     pub(super) theme: &'static str,
     pub(super) shortcuts: &'static str,
+    pub(super) editor: &'static EditorChoice,
     /// Notice to show on the next page.
     pub(super) notice: Option<Notice>,
 }
@@ -137,6 +139,7 @@ pub(super) async fn require_session(
         cookie_secret: secret.clone(),
         theme: known_or_default(read_cookie(headers, THEME_COOKIE), ["auto", "light", "dark"]),
         shortcuts: known_or_default(read_cookie(headers, SHORTCUTS_COOKIE), ["on", "off"]),
+        editor: EditorChoice::find(read_cookie(headers, EDITOR_COOKIE)),
         notice: read_cookie(headers, NOTICE_COOKIE).and_then(Notice::from_cookie),
     };
     let had_notice = session.notice.is_some();
@@ -358,7 +361,7 @@ pub(super) async fn sign_out(
     Ok(response)
 }
 
-/// Saves the theme and keyboard shortcut preferences.
+/// Saves the theme, keyboard shortcut and editor preferences.
 pub(super) async fn save_preferences(headers: HeaderMap, fields: FormFields) -> PageResult {
     let back = headers
         .get(header::REFERER)
@@ -380,6 +383,8 @@ pub(super) async fn save_preferences(headers: HeaderMap, fields: FormFields) -> 
         known_or_default(Some(&keys), ["on", "off"]),
         COOKIE_MAX_AGE,
     );
+    let editor = EditorChoice::find(Some(&fields.text("editor")));
+    set_cookie(&mut response, EDITOR_COOKIE, editor.value, COOKIE_MAX_AGE);
     Ok(response)
 }
 

@@ -14,21 +14,21 @@ use askama::Template;
 use axum::extract::Path;
 use tamma_core::access::Permission;
 use tamma_core::budget;
-use tamma_core::cost::Tokens;
+use tamma_core::cost::{Tokens, Usd};
 use tamma_core::format::{capitalize, format_number, format_usd};
-use tamma_core::ids::TaskId;
+use tamma_core::ids::{Name, TaskId};
 use tamma_core::rules::Rules;
 use tamma_core::task_loop::{State as TaskState, TaskLoop};
 use tamma_store::LinePosition;
 use uuid::Uuid;
 
 use self::actions::ActionForm;
-use self::overview::OverviewFragment;
+use super::html::SafeHtml;
 use super::layout::{DisplayTime, Layout, Tab};
 use super::live::encode_position;
 use super::permissions::PagePermissions;
 use super::session::Session;
-use super::{PageError, PageResult, WebState, labels, render};
+use super::{PageError, PageResult, WebState, labels, markdown, render};
 use crate::app::{App, Error};
 use crate::clock;
 use crate::dto::{self, short_id};
@@ -92,6 +92,8 @@ pub(super) struct TaskHeader {
     pub(super) id: Uuid,
     pub(super) short_id: String,
     pub(super) title: String,
+    /// Folder of the repository, for links to an editor; `None` if it is not on this machine.
+    pub(super) root: Option<String>,
     pub(super) project: String,
     pub(super) project_href: String,
     pub(super) kind: String,
@@ -105,7 +107,8 @@ pub(super) struct TaskHeader {
     /// Error of the stored state.
     pub(super) read_error: Option<String>,
     pub(super) is_closed: bool,
-    pub(super) description: Vec<String>,
+    /// Empty if the author gave none.
+    pub(super) description: SafeHtml,
 }
 
 /// Spend of a task and its limit.
@@ -113,7 +116,8 @@ pub(super) struct CostView {
     pub(super) spent: String,
     /// `None` without a limit.
     pub(super) limit: Option<String>,
-    pub(super) is_estimated: bool,
+    /// Part of the spend that stands for runs whose cost is unknown.
+    pub(super) held: Option<String>,
     pub(super) percent: u8,
     pub(super) reserved_percent: u8,
     pub(super) tone: &'static str,
@@ -143,6 +147,10 @@ pub(super) struct DetailRow {
     pub(super) name: &'static str,
     pub(super) value: String,
     pub(super) href: Option<String>,
+    /// Text that a button copies.
+    pub(super) copy: Option<String>,
+    /// Time, shown in the time zone of the browser.
+    pub(super) at: Option<DisplayTime>,
 }
 
 /// Data that all pages of a task are built from.
@@ -151,6 +159,8 @@ pub(super) struct TaskData {
     pub(super) task_loop: TaskLoop,
     pub(super) rules: Rules,
     pub(super) project: String,
+    /// Path or URL of the repository.
+    pub(super) repository: String,
     pub(super) runs: Vec<dto::RunDetail>,
     /// Newest log position at load time.
     pub(super) lines: LinePosition,
@@ -164,7 +174,8 @@ impl TaskData {
         let project = app.project_by_id(task_loop.project).await?;
         let rules = app.task_rules(&task_loop).await?;
         let runs = app.runs(id).await?.runs;
-        Ok(Self { detail, task_loop, rules, project: project.name, runs, lines })
+        let (project, repository) = (project.name, project.repository);
+        Ok(Self { detail, task_loop, rules, project, repository, runs, lines })
     }
 
     /// Returns the spending limit of the task.
@@ -196,16 +207,18 @@ impl TaskPageContext {
     ) -> Self {
         let card = &data.detail.card;
         let can_work = permissions.allows(card.project, Permission::Work);
+        let person: Option<Name> = layout.person.parse().ok();
+        let person = person.as_ref();
         Self {
             layout,
             task: task_header(data),
             live_href: live_href(card.id, here, card.entries, data.lines),
             tabs: task_tabs(data, here),
-            question: QuestionView::load(data, here, permissions).await,
+            question: QuestionView::load(data, here, permissions, person).await,
             cost: cost_view(data),
             current_run: current_run(data),
             details: detail_rows(data),
-            actions: if can_work { actions::control_forms(data) } else { Vec::new() },
+            actions: if can_work { actions::control_forms(data, person) } else { Vec::new() },
         }
     }
 }
@@ -225,6 +238,7 @@ fn task_header(data: &TaskData) -> TaskHeader {
         id: card.id,
         short_id: card.short.clone(),
         title: card.title.clone(),
+        root: Some(data.repository.clone()).filter(|path| path.starts_with('/')),
         project: data.project.clone(),
         project_href: super::board::BoardQuery::project_href(&data.project),
         kind: card.r#type.to_string(),
@@ -237,7 +251,7 @@ fn task_header(data: &TaskData) -> TaskHeader {
         is_paused: card.paused,
         read_error: detail.read_error.clone(),
         is_closed: card.state.is_terminal(),
-        description: labels::paragraphs(&detail.description),
+        description: markdown::to_html(&detail.description),
     }
 }
 
@@ -286,7 +300,7 @@ fn cost_view(data: &TaskData) -> CostView {
                 sum + Tokens { input, cached, output, ..Tokens::default() }
             });
         let share = tokens.cached_percent().map(|share| format!(" ({share}% cached)"));
-        let usd = usage().filter_map(|it| it.usd).fold(tamma_core::cost::Usd::ZERO, |a, b| a + b);
+        let usd = usage().filter_map(|it| it.usd).fold(Usd::ZERO, |a, b| a + b);
         let is_any_known = usage().any(|it| it.usd.is_some());
         let mut ended = of.iter().filter(|run| run.ended_at.is_some());
         let is_any_unknown = ended.any(|run| run.usage.is_none_or(|it| it.usd.is_none()));
@@ -307,15 +321,23 @@ fn cost_view(data: &TaskData) -> CostView {
     let with_next = limit.map(|limit| (spend.usd + price).percent_of(limit).min(100));
     let reserved_percent = with_next.filter(|_| !ended).unwrap_or(percent);
     CostView {
-        spent: format_usd(spend.usd),
+        spent: spend.to_string(),
         limit: limit.map(format_usd),
-        is_estimated: spend.estimated,
+        held: held_amount(spend, &data.runs),
         percent,
         reserved_percent,
         tone: super::board::budget_tone(percent),
         summary: used.into_iter().chain(next).collect::<Vec<_>>().join(" "),
         rows,
     }
+}
+
+/// Returns the part of the spend that no run has reported, so that the rows add up to the total.
+fn held_amount(spend: &dto::Spend, runs: &[dto::RunDetail]) -> Option<String> {
+    let ended = runs.iter().filter(|run| run.ended_at.is_some());
+    let known = ended.filter_map(|run| run.usage?.usd).fold(Usd::ZERO, |sum, usd| sum + usd);
+    let held = spend.usd.saturating_sub(known);
+    (spend.estimated && held > Usd::ZERO).then(|| format!("≈ {}", format_usd(held)))
 }
 
 fn current_run(data: &TaskData) -> Option<CurrentRunView> {
@@ -340,31 +362,41 @@ fn current_run(data: &TaskData) -> Option<CurrentRunView> {
 
 fn detail_rows(data: &TaskData) -> Vec<DetailRow> {
     let detail = &data.detail;
-    let fact = |name, value: String| DetailRow { name, value, href: None };
-    let mut facts = vec![fact("Added", labels::format_time(detail.card.created_at, clock::now()))];
-    facts.extend(detail.base.as_ref().map(|base| fact("Base", labels::short_hash(base))));
-    facts.extend(detail.commit.as_ref().map(|commit| fact("Commit", labels::short_hash(commit))));
+    let fact = |name, value: String| DetailRow { name, value, href: None, copy: None, at: None };
+    let pull_request = detail.pull_request.as_ref().map(|it| it.url.as_str());
+    let commit = |name, hash: &String| DetailRow {
+        href: pull_request.and_then(|url| commit_href(url, hash)),
+        copy: Some(hash.clone()),
+        ..fact(name, labels::short_hash(hash))
+    };
+    let at = Some(DisplayTime::absolute(detail.card.created_at));
+    let mut facts = vec![DetailRow { at, ..fact("Added", String::new()) }];
+    facts.extend(detail.base.as_ref().map(|base| commit("Base", base)));
+    facts.extend(detail.commit.as_ref().map(|hash| commit("Commit", hash)));
     if detail.card.state == TaskState::Completed && detail.commit.is_some() {
-        facts.push(fact("Branch", format!("tamma/{}", detail.card.id)));
+        let branch = format!("tamma/{}", detail.card.id);
+        facts.push(DetailRow { copy: Some(branch.clone()), ..fact("Branch", branch) });
     }
     facts.extend(data.task_loop.pin.map(|pin| fact("Rules", labels::short_hash(&pin.policy))));
     let prompts = data.task_loop.pin.and_then(|pin| pin.prompts);
     facts.extend(prompts.map(|digest| fact("Prompts", labels::short_hash(&digest))));
-    if !detail.labels.is_empty() {
-        facts.push(fact("Labels", detail.labels.join(", ")));
+    if !detail.card.labels.is_empty() {
+        facts.push(fact("Labels", detail.card.labels.join(", ")));
     }
     for id in &detail.depends_on {
         facts.push(DetailRow {
             name: "Depends on",
             value: short_id(*id),
             href: Some(format!("/tasks/{id}")),
+            copy: None,
+            at: None,
         });
     }
     // Link only web addresses, because the URL comes from outside.
     if let Some(url) = &detail.issue_url {
         let is_web = url.starts_with("https://") || url.starts_with("http://");
         let href = is_web.then(|| url.clone());
-        facts.push(DetailRow { name: "Issue", value: url.clone(), href });
+        facts.push(DetailRow { href, ..fact("Issue", url.clone()) });
     }
     facts.extend(detail.issue_number.map(|number| fact("Issue number", format!("#{number}"))));
     facts.extend(
@@ -373,10 +405,30 @@ fn detail_rows(data: &TaskData) -> Vec<DetailRow> {
     facts
 }
 
+/// Returns the page of a commit in the forge of a pull request.
+fn commit_href(pull_request: &str, hash: &str) -> Option<String> {
+    // The address comes from the forge.
+    let is_web = pull_request.starts_with("https://") || pull_request.starts_with("http://");
+    let forms =
+        [("/-/merge_requests/", "/-/commit/"), ("/pulls/", "/commit/"), ("/pull/", "/commit/")];
+    forms.into_iter().filter(|_| is_web).find_map(|(marker, page)| {
+        let (repository, number) = pull_request.rsplit_once(marker)?;
+        let is_number = !number.is_empty() && number.chars().all(|digit| digit.is_ascii_digit());
+        is_number.then(|| format!("{repository}{page}{hash}"))
+    })
+}
+
 task_page!(
-    /// Page whose tab content is rendered by a separate template.
-    PartPage, "task_part.html", { part: String }
+    /// Page whose tab content is rendered by separate templates.
+    PartPage, "task_part.html", { part: String, after: String, is_overview: bool }
 );
+
+/// Content of a tab that live updates replace.
+pub(super) struct RenderedPart {
+    pub(super) part: String,
+    /// Content below the open question, on the overview; empty on other tabs.
+    pub(super) after: String,
+}
 
 /// Acceptance criterion and its judgement.
 pub(super) struct CriterionView {
@@ -400,7 +452,8 @@ async fn render_part_page(state: &WebState, session: &Session, id: Uuid, here: &
     let (context, data) = TaskPageContext::load(state, session, id, here).await?;
     let part = render_part(&state.app, &context.layout, &data, here).await;
     let part = part.map_err(|error| PageError::new(Layout::for_session(session), error))?;
-    render(&PartPage::new(context, part.unwrap_or_default()))
+    let (part, after) = part.map(|it| (it.part, it.after)).unwrap_or_default();
+    render(&PartPage::new(context, part, after, here.is_empty()))
 }
 
 /// Renders the tab content that live updates replace; `None` if the tab has none.
@@ -409,11 +462,39 @@ pub(super) async fn render_part(
     layout: &Layout,
     data: &TaskData,
     here: &str,
-) -> Result<Option<String>, Error> {
-    let html = match here {
-        "" => OverviewFragment::load(app, layout, data).await?.render(),
-        "review" => review::load_iterations(app, layout, data).await?.render(),
-        _ => return Ok(None),
-    };
-    html.map(Some).map_err(|error| Error::Internal(error.into()))
+) -> Result<Option<RenderedPart>, Error> {
+    let failed = |error: askama::Error| Error::Internal(error.into());
+    Ok(match here {
+        "" => {
+            let (part, after) = overview::load(app, layout, data).await?;
+            let (part, after) = (part.render().map_err(failed)?, after.render().map_err(failed)?);
+            Some(RenderedPart { part, after })
+        }
+        "review" => {
+            let part = review::load_iterations(app, layout, data).await?.render();
+            Some(RenderedPart { part: part.map_err(failed)?, after: String::new() })
+        }
+        _ => None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_commit_is_linked_in_the_forge_of_its_pull_request() {
+        for (pull_request, expected) in [
+            ("https://github.com/a/b/pull/7", Some("https://github.com/a/b/commit/c0ffee")),
+            (
+                "https://gitlab.com/a/b/-/merge_requests/7",
+                Some("https://gitlab.com/a/b/-/commit/c0ffee"),
+            ),
+            ("https://codeberg.org/a/b/pulls/7", Some("https://codeberg.org/a/b/commit/c0ffee")),
+            ("javascript:alert(1)//pull/7", None),
+            ("https://github.com/a/b/pull/x", None),
+        ] {
+            assert_eq!(commit_href(pull_request, "c0ffee").as_deref(), expected, "{pull_request}");
+        }
+    }
 }

@@ -111,6 +111,8 @@ impl Matrix {
             self.acted_on.to_string()
         } else if path.contains("/tasks/") {
             self.task.to_string()
+        } else if path.contains("/runs/") {
+            format!("{}-1", self.task)
         } else if path.contains("/pipelines/") {
             self.pipeline.to_string()
         } else if path.contains("/knowledge/") {
@@ -119,6 +121,7 @@ impl Matrix {
             "greeter".to_owned()
         };
         let filled = path.replace("{id}", &id).replace("{run}", "1").replace("{phase}", "1");
+        let filled = filled.replace("{file}", "1");
         filled.replace("{version}", "0").replace("{name}", "app.css").replace("{*path}", "nothing")
     }
 
@@ -136,6 +139,9 @@ impl Matrix {
         let entry = || json!({ "project": "greeter", "kind": "convention", "text": "Short.", "globs": ["a/**"] });
         let body = match line {
             "POST /api/v1/tasks" => json!({ "project": "greeter", "title": "Greet" }),
+            "POST /api/v1/tasks/actions" => {
+                json!({ "tasks": [self.acted_on], "action": { "pause": {} } })
+            }
             "POST /api/v1/tasks/{id}/actions" => json!({ "pause": {} }),
             "POST /api/v1/tasks/{id}/actions approve" => {
                 json!({ "approve": { "plan": self.plan } })
@@ -208,6 +214,13 @@ impl Matrix {
                 format!("{entry}&id={id}&revision={revision}")
             }
             "POST /knowledge/{id}/decisions" => format!("status=approved&revision={revision}"),
+            "POST /knowledge/bulk" => {
+                let id = self.entry["id"].as_str().expect("ID");
+                format!("status=approved&entry={id}+{revision}")
+            }
+            "POST /tasks/bulk" => format!("task={}&action=pause", self.acted_on),
+            "POST /views" => "name=Mine&query=waits%3Dperson".to_owned(),
+            "POST /views/remove" => "name=Mine".to_owned(),
             "POST /chat" => "message=show+all+tasks".to_owned(),
             "POST /chat/confirm" => "answer=no".to_owned(),
             "POST /projects" => "name=fourth&repository=%2Ffourth".to_owned(),
@@ -219,6 +232,8 @@ impl Matrix {
             }
             "POST /tasks" => "title=Greet&project=greeter&type=feature&priority=medium".to_owned(),
             "POST /tasks/{id}/plan" => format!("plan={}&reason=no&how=revise", self.plan),
+            "POST /tasks/{id}/change/comments" => "file=a&side=new&line=1&text=no".to_owned(),
+            "POST /tasks/{id}/change/viewed" => "file=a".to_owned(),
             "POST /hello" => format!("name=Grace&token={OPERATOR}&to=%2F"),
             "POST /preferences" => "theme=dark&keys=on".to_owned(),
             _ => String::new(),

@@ -149,7 +149,16 @@ pub(crate) struct StoredTask {
 
 impl StoredTask {
     pub(crate) async fn new(server: &TestServer, project: Uuid, task: serde_json::Value) -> Self {
-        let (id, rules) = (new_id(), Rules::default().without_secrets());
+        Self::with_rules(server, project, task, Rules::default()).await
+    }
+
+    pub(crate) async fn with_rules(
+        server: &TestServer,
+        project: Uuid,
+        task: serde_json::Value,
+        rules: Rules,
+    ) -> Self {
+        let (id, rules) = (new_id(), rules.without_secrets());
         server.store.save_rules(&rules).await.expect("stored");
         let received = TaskReceived {
             task: TaskId(id),

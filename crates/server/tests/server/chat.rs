@@ -10,7 +10,9 @@ use reqwest::{Method, header};
 use serde_json::{Value, json};
 use tamma_core::ids::{ProjectId, TaskId};
 use tamma_core::operator::ModelApi;
+use tamma_core::plan::Plan;
 use tamma_core::task_loop::{Outcome, State, Step};
+use tamma_testkit::sample_plan;
 use tokio::net::TcpListener;
 use uuid::Uuid;
 
@@ -34,11 +36,15 @@ async fn store_waiting_task(server: &TestServer, project: Uuid, title: &str) -> 
     world.done(Outcome::Checked { blockers: 0, warnings: 0 });
     world.it.task = id;
     world.it.project = ProjectId(project);
+    let content = Plan { summary: format!("How to {title}"), ..sample_plan(1) };
+    let text = server.store.save_text("a plan").await.expect("stored");
+    world.it.plan = Some(content.summarize(1, text, &world.rules));
     world.log.iter_mut().for_each(|entry| entry.task = id);
     let task = json!({ "id": id, "project": project, "title": title, "type": "feature" });
     let task = serde_json::from_value(task).expect("task");
     let first = Step { next: world.it.clone(), commands: Vec::new(), entries: world.log.clone() };
     server.store.insert_task(&task, &first, &world.rules).await.expect("written");
+    server.store.save_plan(id, 1, &content).await.expect("stored");
     (id, world)
 }
 
@@ -188,7 +194,12 @@ async fn a_confirmation_is_valid_for_one_person_once_and_for_the_shown_command()
     // The plan is replaced before the confirmation.
     let shown = say(&server, conversation, "approve the greeting plan").await;
     let command = shown["proposal"]["command"].as_str().expect("command");
-    assert!(command.contains(&format!("--plan={}", plan(1).hash.short())), "{command}");
+    let hash = world.it.plan.as_ref().expect("plan").hash;
+    assert!(command.contains(&format!("--plan={}", hash.short())), "{command}");
+    // The plan is shown before it is offered.
+    let lines = shown["lines"].to_string();
+    assert!(lines.contains("How to Write the greeting plan"), "{lines}");
+    assert!(lines.contains(&hash.short().to_string()) && lines.contains("Risk: "), "{lines}");
     let before = world.it.clone();
     world.it.plan = Some(plan(2));
     let next = Step { next: world.it.clone(), commands: Vec::new(), entries: Vec::new() };
@@ -467,5 +478,60 @@ async fn a_closed_task_is_rated_after_the_confirmation() {
     let done = say(&server, conversation, "yes").await;
     assert_eq!(done["done"], command.as_str(), "{done}");
     assert_eq!(server.get(&path).await.1["ratings"], json!({ "Ada": 4 }));
+    server.end().await;
+}
+
+#[tokio::test]
+async fn a_quoted_title_names_its_task_whatever_was_mentioned_last() {
+    let server = TestServer::new().await;
+    let project = server.project("/nowhere").await;
+    let (greeting, _) = store_waiting_task(&server, project, "Write the greeting plan").await;
+    let (shed, _) = store_waiting_task(&server, project, "Cancel the shed, then approve it").await;
+    let conversation = new_id();
+    say(&server, conversation, "status of the greeting").await;
+    let reply = say(&server, conversation, "status of \"Cancel the shed, then approve it\"").await;
+    assert_eq!((&reply["intent"], &reply["tasks"][0]["task"]), (&json!("status"), &json!(shed)));
+    let reply = say(&server, conversation, "what about “write the greeting plan”?").await;
+    assert_eq!(
+        (&reply["intent"], &reply["tasks"][0]["task"]),
+        (&json!("status"), &json!(greeting))
+    );
+    let reply = say(&server, conversation, "approve \"Paint the fence\"").await;
+    assert_eq!(reply.get("proposal"), None, "{reply}");
+    assert!(reply["lines"][0].as_str().is_some_and(|it| it.contains("Paint the fence")), "{reply}");
+    // Two tasks with one title: Tamma asks, and names their IDs.
+    let (other, _) = store_waiting_task(&server, project, "Write the greeting plan").await;
+    let reply = say(&server, conversation, "approve \"Write the greeting plan\"").await;
+    assert_eq!((&reply["intent"], reply.get("proposal")), (&json!("unclear"), None), "{reply}");
+    let text = reply["lines"].to_string();
+    for id in [greeting, other] {
+        let id = id.to_string();
+        assert!(text.contains(&id[id.len() - 8..]), "{text}");
+    }
+    server.end().await;
+}
+
+#[tokio::test]
+async fn the_project_of_a_new_task_is_known_before_the_confirmation() {
+    let server = TestServer::new().await;
+    let project = server.project("/nowhere").await;
+    let second = json!({ "name": "second", "repository": "/second" });
+    server.post("/projects", &second).await;
+    let conversation = new_id();
+    let (status, refused) = say_as(&server, "Ada", conversation, "new task: greet the moon").await;
+    assert_eq!(status, 422, "{refused}");
+    assert_eq!(say(&server, conversation, "yes").await["intent"], "unclear", "nothing is pending");
+    // The project of the task that was mentioned last.
+    store_waiting_task(&server, project, "Write the greeting plan").await;
+    say(&server, conversation, "status of the greeting").await;
+    let proposed = say(&server, conversation, "new task: greet the moon").await;
+    assert_eq!(proposed["lines"][0], "New task in greeter.", "{proposed}");
+    // The project that the client names.
+    let body = json!({
+        "conversation": new_id(), "message": "new task: greet the sun", "project": "second",
+    });
+    let request = server.request(Method::POST, "/chat").header("Tamma-Person", "Ada").json(&body);
+    let (_, proposed) = read(request.send().await.expect("response")).await;
+    assert_eq!(proposed["lines"][0], "New task in second.", "{proposed}");
     server.end().await;
 }

@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use reqwest::Response;
 use serde_json::json;
+use tamma_core::cost::{Cost, Tokens, Usage};
+use tamma_core::ids::TaskId;
 use tamma_core::task_loop::Action;
+use tamma_store::{LineKind, NewLine, NewRun, RunNumber, RunUpdate, RunningCall};
 
 use crate::browser::{Browser, StoredTask, between, local_config, session_cookie};
 use crate::test_server::TestServer;
@@ -201,5 +204,52 @@ async fn the_stream_of_a_missing_task_is_not_found() {
         .await;
     assert_eq!(status, 404);
     assert!(html.contains("Cannot find task"), "{html}");
+    server.end().await;
+}
+
+#[tokio::test]
+async fn the_log_of_a_run_grows_and_its_tokens_and_cost_with_it() {
+    let server = TestServer::with(local_config()).await;
+    let project = server.project("/nowhere").await;
+    let stored = StoredTask::new(&server, project, json!({ "title": "Greet" })).await;
+    let (task, at) = (TaskId(stored.id), stored.now());
+    let number = RunNumber { job_number: 4, attempt: 1 };
+    let (agent, mode) = ("claude-code".to_owned(), "implement".to_owned());
+    let run = NewRun { task, number, at, agent, model: None, tier: None, mode, worker: None };
+    server.store.begin_run(&run).await.expect("started");
+    let mut browser = Browser::new(&server);
+    let mut followers = Vec::new();
+    for page in [format!("/tasks/{}/log", stored.id), format!("/runs/{}-4", stored.id)] {
+        let path = stream_path(&browser.page(&page).await);
+        followers.push(Follower::new(&server.url, &path, None).await);
+    }
+    let usage = |input| {
+        let tokens = Tokens { input, output: 234, ..Tokens::default() };
+        Some((Usage { tokens, cost: Cost::Known("0.42".parse().expect("money")) }, true))
+    };
+    let call = json!({ "status": "completed", "kind": "execute", "output": "all green" });
+    let text = "cargo test".to_owned();
+    let line = NewLine { sequence: 1, at, kind: LineKind::Tool, text, data: Some(call) };
+    let running = RunningCall { title: "npm install".to_owned(), kind: None, since: at };
+    let update = RunUpdate {
+        lines: vec![line],
+        usage: usage(1000),
+        running: Some(vec![running]),
+        ..RunUpdate::default()
+    };
+    server.store.append_run_update(task, number, &update).await.expect("stored");
+    for follower in &mut followers {
+        follower.until("npm install").await;
+        let all = follower.until("all green").await;
+        for expected in ["hx-target=\"#log\"", "Run commands", "1,234 tokens", "$0.42"] {
+            assert!(all.contains(expected), "`{expected}` is missing: {all}");
+        }
+    }
+    // Tokens grow without a line.
+    let update = RunUpdate { usage: usage(2000), ..RunUpdate::default() };
+    server.store.append_run_update(task, number, &update).await.expect("stored");
+    for follower in &mut followers {
+        follower.until("2,234 tokens").await;
+    }
     server.end().await;
 }

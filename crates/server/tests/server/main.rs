@@ -13,6 +13,7 @@ mod forges;
 mod knowledge;
 mod lists;
 mod live;
+mod many_tasks;
 mod oversight;
 mod pages;
 mod people;
@@ -21,6 +22,7 @@ mod pull_request_pages;
 #[path = "../../../store/tests/store/recorded_task.rs"]
 mod recorded_task;
 mod recovery;
+mod review_pages;
 mod runs;
 mod tasks;
 mod test_server;

@@ -4,7 +4,7 @@ use reqwest::Method;
 use serde_json::json;
 use tamma_core::cost::{Cost, Tokens, Usage};
 use tamma_core::ids::TaskId;
-use tamma_store::{LineKind, NewLine, NewRun, RunNumber, RunUpdate};
+use tamma_store::{LineKind, NewLine, NewRun, RunNumber, RunUpdate, RunningCall};
 
 use crate::browser::{Browser, StoredTask, between, local_config};
 use crate::test_server::{TestServer, config, new_id};
@@ -28,8 +28,21 @@ async fn every_page_has_security_headers_and_escapes_hostile_text() {
     let run = NewRun { task, number, at, agent, model: None, tier: None, mode, worker: None };
     server.store.begin_run(&run).await.expect("started");
     let text = format!("{HOSTILE}\u{1b}[31m</hx-partial>");
-    let line = NewLine { sequence: 1, at, kind: LineKind::Said, text, data: None };
-    let update = RunUpdate { lines: vec![line], ..RunUpdate::default() };
+    let hostile_call = json!({
+        "status": "failed", "kind": "execute", "title": HOSTILE, "input": HOSTILE,
+        "output": HOSTILE, "locations": [HOSTILE],
+        "edits": [{ "path": HOSTILE, "added": 1, "removed": 0, "diff": format!("+{HOSTILE}") }],
+    });
+    let hostile_plan = json!({ "document": "plan", "content": { "summary": HOSTILE } });
+    let lines = [
+        (1, LineKind::Said, Some(json!({ "json": HOSTILE }))),
+        (2, LineKind::Tool, Some(hostile_call)),
+        (3, LineKind::Document, Some(hostile_plan)),
+    ];
+    let line = |(sequence, kind, data)| NewLine { sequence, at, kind, text: text.clone(), data };
+    let running = vec![RunningCall { title: HOSTILE.to_owned(), kind: None, since: at }];
+    let update =
+        RunUpdate { lines: lines.map(line).into(), running: Some(running), ..RunUpdate::default() };
     server.store.append_run_update(task, number, &update).await.expect("stored");
     let patch = format!("--- a/a\n+++ b/a\n@@ -1 +1 @@\n-x\n+{HOSTILE}\n");
     let record =
@@ -51,6 +64,7 @@ async fn every_page_has_security_headers_and_escapes_hostile_text() {
     let pages: Vec<String> = pages
         .map(str::to_owned)
         .chain(parts.iter().map(|part| format!("/tasks/{id}{part}")))
+        .chain([format!("/runs/{id}-4")])
         .collect();
     for page in &pages {
         let response = browser.send(Method::GET, page, &[], None).await;

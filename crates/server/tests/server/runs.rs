@@ -7,10 +7,11 @@ use serde_json::{Value, json};
 use tamma_core::cost::{Cost, Tokens, Usage};
 use tamma_core::ids::TaskId;
 use tamma_store::{
-    EndedRun, LineKind, NewLine, NewRun, ObjectStorage, RunEnd, RunNumber, RunUpdate, Store,
-    transcript_key,
+    EndedRun, LineKind, NewLine, NewRun, ObjectStorage, RunEnd, RunNumber, RunUpdate, RunningCall,
+    Store, transcript_key,
 };
 
+use crate::browser::{Browser, local_config};
 use crate::test_server::{TestServer, config, new_id};
 
 const RUN: RunNumber = RunNumber { job_number: 4, attempt: 2 };
@@ -99,7 +100,16 @@ async fn runs_and_log_lines_are_paged_and_filtered() {
         let (_, page) = server.get(&format!("/tasks/{id}/lines?{query}")).await;
         assert_eq!(texts(&page), expected, "{query}");
     }
-    for bad in ["kinds=sung", "run=four", "after=yesterday", "limit=0"] {
+    // Backwards from the end, and by text.
+    let (_, last) = server.get(&format!("/tasks/{id}/lines?limit=2&before=end")).await;
+    assert_eq!(texts(&last), ["Edit a.rs: completed", "hm"]);
+    assert_eq!(last["previous"], "4.2.2");
+    let (_, first) = server.get(&format!("/tasks/{id}/lines?limit=2&before=4.2.2")).await;
+    assert_eq!((texts(&first), first.get("previous")), (vec!["hello"], None));
+    let (_, found) = server.get(&format!("/tasks/{id}/lines?text=EDIT")).await;
+    assert_eq!(texts(&found), ["Edit a.rs: completed"]);
+    let strange = ["before=yesterday", "before=end&after=4.2.1"];
+    for bad in ["kinds=sung", "run=four", "after=yesterday", "limit=0"].into_iter().chain(strange) {
         assert_eq!(server.get(&format!("/tasks/{id}/lines?{bad}")).await.0, 422, "{bad}");
     }
     server.end().await;
@@ -251,5 +261,101 @@ async fn a_bundle_has_everything_about_a_task_and_no_secrets() {
     let (_, answer) = server.get(&path).await;
     let problems = all_files(&answer).remove("problems.txt").expect("problems");
     assert!(problems.contains("values from tamma.yaml were not redacted"), "{problems}");
+    server.end().await;
+}
+
+/// Line of a failed command.
+fn failed_call(sequence: u64, at: chrono::DateTime<chrono::Utc>) -> NewLine {
+    let data = json!({
+        "status": "failed", "kind": "execute", "exit_code": 101, "ms": 1200,
+        "input": "cargo test", "output": "error: it does not greet",
+    });
+    let text = "cargo test: failed (exit code 101)".to_owned();
+    NewLine { sequence, at, kind: LineKind::Tool, text, data: Some(data) }
+}
+
+#[tokio::test]
+async fn the_page_of_a_run_is_a_transcript_without_javascript() {
+    let server = TestServer::with(local_config()).await;
+    let task = add_task(&server).await;
+    let at = begin(&server.store, task).await;
+    let plan = json!({ "document": "plan", "content": { "summary": "Greet everybody." } });
+    let text = "plan: Greet everybody.".to_owned();
+    let document = NewLine { sequence: 2, at, kind: LineKind::Document, text, data: Some(plan) };
+    let tokens = Tokens { input: 1000, output: 234, ..Tokens::default() };
+    let usd = Cost::Known("0.42".parse().expect("money"));
+    let since = at;
+    let running = vec![RunningCall { title: "npm install".to_owned(), kind: None, since }];
+    let update = RunUpdate {
+        lines: vec![failed_call(1, at), document],
+        usage: Some((Usage { tokens, cost: usd }, true)),
+        running: Some(running),
+        ..RunUpdate::default()
+    };
+    server.store.append_run_update(task, RUN, &update).await.expect("stored");
+    let mut browser = Browser::new(&server);
+    let html = browser.page(&format!("/runs/{}-4.2", task.0)).await;
+    for expected in [
+        // A failure is shown as one, with its input and output.
+        "l-failed",
+        "cargo test: failed (exit code 101)",
+        "error: it does not greet",
+        // Groups have their purpose, and documents their sections.
+        "Run commands",
+        "<h4>Summary</h4><p>Greet everybody.</p>",
+        // Running calls, tokens and cost.
+        "npm install",
+        "1,234 tokens",
+        "$0.42",
+    ] {
+        assert!(html.contains(expected), "`{expected}` is missing: {html}");
+    }
+    // The activity is the running call.
+    let (_, detail) = server.get(&format!("/tasks/{}", task.0)).await;
+    assert_eq!(detail["run"]["doing"]["text"], "npm install");
+    let page = format!("/runs/{}-4.2?kinds=messages", task.0);
+    assert!(!browser.page(&page).await.contains("exit code 101"), "filtered by kind");
+    let page = format!("/runs/{}-4.2?text=GREET+EVERY", task.0);
+    let found = browser.page(&page).await;
+    assert!(found.contains("Greet everybody.") && !found.contains("exit code 101"), "{found}");
+    for missing in [format!("{}-9", task.0), format!("{}-4", new_id()), "four".to_owned()] {
+        assert_eq!(browser.get(&format!("/runs/{missing}")).await.0, 404, "{missing}");
+    }
+    server.end().await;
+}
+
+#[tokio::test]
+async fn a_log_of_100000_lines_opens_on_its_last_page_in_less_than_300_ms() {
+    const LINES: u64 = 100_000;
+    let server = TestServer::with(local_config()).await;
+    let task = add_task(&server).await;
+    let at = begin(&server.store, task).await;
+    for first in (1..=LINES).step_by(2_000) {
+        let line = |sequence| match sequence % 10 {
+            0 => failed_call(sequence, at),
+            _ => {
+                let text = format!("line {sequence}");
+                NewLine { sequence, at, kind: LineKind::Said, text, data: None }
+            }
+        };
+        let lines = (first..first + 2_000).map(line).collect();
+        let update = RunUpdate { lines, ..RunUpdate::default() };
+        server.store.append_run_update(task, RUN, &update).await.expect("stored");
+    }
+    let mut browser = Browser::new(&server);
+    for path in [format!("/tasks/{}/log", task.0), format!("/runs/{}-4.2", task.0)] {
+        // The first request signs in and fills caches.
+        let html = browser.page(&path).await;
+        assert!(html.contains("line 99999") && !html.contains("line 1<"), "the last page is first");
+        assert!(html.contains("data-log-earlier"), "earlier lines are a page away");
+        let mut times = Vec::new();
+        for _ in 0..3 {
+            let started = tokio::time::Instant::now();
+            browser.page(&path).await;
+            times.push(started.elapsed());
+        }
+        let best = times.iter().min().expect("times");
+        assert!(*best < Duration::from_millis(300), "{path}: {times:?}");
+    }
     server.end().await;
 }

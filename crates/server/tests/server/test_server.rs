@@ -46,6 +46,7 @@ pub(crate) fn config(address: &str, token: Option<&str>) -> ServerConfig {
         terminal: None,
         inspect_repository: None,
         read_remote_config: None,
+        read_commit_file: None,
         forges: "/nowhere".into(),
     }
 }

@@ -47,10 +47,13 @@ pub(super) struct Projection<'a> {
     wake_at: Option<Timestamp>,
     due_at: Option<Timestamp>,
     failures: u32,
+    /// Title and labels of the last edit; `None` leaves the stored ones.
+    title: Option<&'a str>,
+    labels: Option<&'a [String]>,
 }
 
 impl<'a> Projection<'a> {
-    pub(super) fn new(it: &'a TaskLoop, rules: &Rules, failures: u32) -> Self {
+    pub(super) fn new(it: &'a TaskLoop, rules: &Rules, rows: &StepRows<'a>) -> Self {
         Self {
             entries: it.entry_count,
             priority: it.priority,
@@ -74,7 +77,9 @@ impl<'a> Projection<'a> {
             next: it.next_step(rules),
             wake_at: it.wake_at(rules),
             due_at: due_at(it, rules),
-            failures,
+            failures: rows.failures,
+            title: rows.title,
+            labels: rows.labels,
         }
     }
 }
@@ -106,6 +111,10 @@ pub(super) struct StepRows<'a> {
     pub(super) holds: Vec<HoldRow<'a>>,
     /// Number of entries that report a failure.
     pub(super) failures: u32,
+    /// Title that the last edit set.
+    title: Option<&'a str>,
+    /// Labels that the last edit set.
+    labels: Option<&'a [String]>,
 }
 
 #[derive(Serialize)]
@@ -199,6 +208,10 @@ impl<'a> StepRows<'a> {
                 rows.failures += u32::from(is_failure(entry));
                 rows.approvals.extend(approval_row(entry, &step.next));
                 update_iteration(&mut iterations, entry, &step.next);
+                if let EntryData::Edited(edit) = &entry.data {
+                    rows.title = edit.title.as_deref().or(rows.title);
+                    rows.labels = edit.labels.as_deref().or(rows.labels);
+                }
                 rows.entries.push(entry_row(entry));
             }
             for command in &step.commands {

@@ -9,7 +9,7 @@ use tamma_core::ids::{Name, ProjectId};
 use tamma_core::task_loop::State;
 use tamma_store::{
     AccessChange, AccessSource, Error, KnowledgeFilter, PipelineFilter, RegisteredProject, Store,
-    TaskFilter,
+    TaskFilter, TaskOrder,
 };
 use tamma_testkit::postgres::TestDatabase;
 use uuid::Uuid;
@@ -115,7 +115,7 @@ async fn a_limited_handle_reads_nothing_of_other_projects() {
         // An explicit filter does not widen the limit.
         let own = TaskFilter { project: Some(PROJECT), ..TaskFilter::default() };
         is("tasks of", store.tasks(&own, None, 9).await.expect("page").tasks.len());
-        let board = store.board(&filter, 9).await.expect("board");
+        let board = store.board(&filter, TaskOrder::default(), 9).await.expect("board");
         is("board", board.tasks.len());
         is("board counts", board.counts.len());
         is("inbox", store.inbox(None, None, 9).await.expect("inbox").tasks.len());

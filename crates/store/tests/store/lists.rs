@@ -4,8 +4,11 @@ use chrono::TimeDelta;
 use sqlx::AssertSqlSafe;
 use tamma_core::cost::Usd;
 use tamma_core::ids::TaskId;
+use tamma_core::task::{Priority, TaskEdit};
 use tamma_core::task_loop::{Action, AnswerKind, Outcome, Phase, State};
-use tamma_store::{IterationOutcome, ListedTask, PlanVerdict, Store, TaskFilter};
+use tamma_store::{
+    IterationOutcome, ListedTask, PlanVerdict, SavedView, Store, TaskFilter, TaskOrder,
+};
 use tamma_testkit::postgres::TestDatabase;
 
 use crate::recorded_task::{PROJECT, RecordedTask, careful, quick, register, to_micros};
@@ -192,4 +195,94 @@ async fn damaged_task_does_not_hide_others() {
     let detail = store.task(damaged).await.expect("submitted task");
     assert_eq!(detail.task, recorded_tasks[1].task);
     assert!(detail.task_loop.is_err());
+}
+
+#[tokio::test]
+async fn an_edit_changes_title_priority_and_labels_of_the_stored_task() {
+    let (_database, store) = fresh().await;
+    let mut recorded = RecordedTask::new(1, careful());
+    assert!(recorded.ask(Action::Edit(TaskEdit {
+        title: Some("A better title".to_owned()),
+        labels: Some(vec!["login".to_owned(), "ui".to_owned()]),
+        ..TaskEdit::default()
+    })));
+    let high = TaskEdit { priority: Some(Priority::High), ..TaskEdit::default() };
+    assert!(recorded.ask(Action::Edit(high)));
+    write(&store, &recorded).await;
+    let stored = store.submitted_task(recorded.task.id).await.expect("task");
+    assert_eq!((stored.title.as_str(), stored.priority), ("A better title", Priority::High));
+    let filter = TaskFilter { label: Some("ui".to_owned()), ..TaskFilter::default() };
+    let page = store.tasks(&filter, None, 9).await.expect("page");
+    let [ListedTask::Card(card)] = &page.tasks[..] else { panic!("{page:?}") };
+    assert_eq!(card.labels, ["login", "ui"]);
+    // Later steps leave them as they are.
+    let before = recorded.steps.len() - 1;
+    assert!(recorded.ask(Action::Pause));
+    store.save_steps(&recorded.records()[before..], &recorded.rules).await.expect("recorded");
+    let stored = store.submitted_task(recorded.task.id).await.expect("task");
+    assert_eq!((stored.title.as_str(), stored.labels.len()), ("A better title", 2));
+}
+
+#[tokio::test]
+async fn a_board_keeps_the_first_tasks_of_its_order() {
+    let (_database, store) = fresh().await;
+    let mut tasks = Vec::new();
+    for number in 1..=3 {
+        let mut recorded = RecordedTask::new(number, careful());
+        if number == 2 {
+            let first = TaskEdit { priority: Some(Priority::Critical), ..TaskEdit::default() };
+            assert!(recorded.ask(Action::Edit(first)));
+        }
+        write(&store, &recorded).await;
+        tasks.push(recorded.task.id);
+    }
+    for (order, expected) in
+        [(TaskOrder::Newest, 2), (TaskOrder::Oldest, 0), (TaskOrder::Priority, 1)]
+    {
+        let board = store.board(&TaskFilter::default(), order, 1).await.expect("board");
+        assert_eq!(ids(&board.tasks), [tasks[expected]], "{order}");
+        assert_eq!(board.counts.values().sum::<u64>(), 3);
+    }
+    for order in [TaskOrder::Waiting, TaskOrder::Cost, TaskOrder::Updated] {
+        let board = store.board(&TaskFilter::default(), order, 9).await.expect("board");
+        assert_eq!(board.tasks.len(), 3, "{order}");
+    }
+}
+
+#[tokio::test]
+async fn saved_views_belong_to_one_person() {
+    let (_database, store) = fresh().await;
+    let (ann, bob) = ("ann".parse().expect("name"), "bob".parse().expect("name"));
+    let view = |query: &str| SavedView { name: "Mine".to_owned(), query: query.to_owned() };
+    assert!(store.save_view(&ann, &view("waits=person")).await.expect("saved"));
+    assert!(store.save_view(&ann, &view("group=project")).await.expect("saved"));
+    assert_eq!(store.saved_views(&ann).await.expect("views"), [view("group=project")]);
+    assert!(store.saved_views(&bob).await.expect("views").is_empty());
+    assert!(!store.remove_view(&bob, "Mine").await.expect("removed"));
+    assert!(store.remove_view(&ann, "Mine").await.expect("removed"));
+    assert!(store.saved_views(&ann).await.expect("views").is_empty());
+    for number in 0..50 {
+        let view = SavedView { name: format!("View {number}"), query: String::new() };
+        assert!(store.save_view(&ann, &view).await.expect("saved"));
+    }
+    assert!(!store.save_view(&ann, &view("")).await.expect("refused"), "50 views are enough");
+}
+
+#[tokio::test]
+async fn a_spend_with_an_unknown_cost_is_marked() {
+    let (database, store) = fresh().await;
+    let recorded = RecordedTask::new(1, careful()).until(State::Validated);
+    write(&store, &recorded).await;
+    let spend = async || {
+        let listed = store.listed_task(recorded.task.id).await.expect("read").expect("a task");
+        let ListedTask::Card(card) = listed else { panic!("{listed:?}") };
+        card.spend
+    };
+    assert!(!spend().await.estimated);
+    let unknown = "INSERT INTO usage
+        (task, ticket, project, job, at, tokens_input, tokens_cached, tokens_output)
+        SELECT id, 99, project, 'plan', now(), 1, 0, 1 FROM tasks";
+    let pool = sqlx::PgPool::connect(&database.url()).await.expect("connection");
+    sqlx::query(unknown).execute(&pool).await.expect("written");
+    assert!(spend().await.estimated, "an unknown cost is not zero");
 }

@@ -15,6 +15,7 @@ mod inline_jobs;
 mod knowledge;
 mod leases;
 mod lessons;
+mod line_comments;
 mod lists;
 mod pipelines;
 mod query_plans;

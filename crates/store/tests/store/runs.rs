@@ -9,7 +9,7 @@ use tamma_core::ids::TaskId;
 use tamma_core::tier::Tier;
 use tamma_store::{
     EndedRun, Error, LineChange, LineFilter, LineKind, LinePosition, ModelCall, NewLine, NewRun,
-    RunEnd, RunNumber, RunUpdate, Store,
+    RunEnd, RunNumber, RunUpdate, RunningCall, Store,
 };
 use tamma_testkit::postgres::TestDatabase;
 
@@ -86,6 +86,7 @@ async fn run_is_recorded_and_repeated_updates_are_stored_once() {
         note: None,
     };
     let unpriced = ModelCall { sequence: 2, cost: Cost::Unknown, tokens: None, ..call.clone() };
+    let running = RunningCall { title: "cargo test".to_owned(), kind: None, since: recorded.now };
     let update = RunUpdate {
         lines: vec![
             line(&recorded, 1, LineKind::Said, "hello\0world"),
@@ -95,6 +96,7 @@ async fn run_is_recorded_and_repeated_updates_are_stored_once() {
         session: Some("s-1".to_owned()),
         model: Some("large".to_owned()),
         usage: Some((usage(100, dollars("0.25")), true)),
+        running: Some(vec![running.clone()]),
     };
     for _ in 0..2 {
         store.append_run_update(task, FIRST, &update).await.expect("updated");
@@ -118,6 +120,7 @@ async fn run_is_recorded_and_repeated_updates_are_stored_once() {
     let run = store.latest_run(task).await.expect("read").expect("run");
     assert_eq!((run.lines, run.calls, run.session.as_deref()), (3, 2, Some("s-1")));
     assert_eq!((run.usage, run.metered), (Some(usage(100, dollars("0.25"))), true));
+    assert_eq!(run.running, [running], "an update without running calls keeps the earlier ones");
     let last = store.last_line(task, FIRST, &[LineKind::Tool]).await.expect("read");
     assert_eq!(last.map(|line| line.position.sequence), Some(2));
 
@@ -133,6 +136,7 @@ async fn run_is_recorded_and_repeated_updates_are_stored_once() {
     assert_eq!((run.end, run.reason.as_deref()), (Some(RunEnd::OverBudget), Some("enough")));
     assert_eq!((run.usage, run.metered), (Some(usage(120, Cost::Unknown)), false));
     assert_eq!(run.transcript.as_deref(), Some("transcripts/x"));
+    assert_eq!(run.running, [], "a run that has ended runs nothing");
     // An update for an unknown run is not stored.
     let nobody = store.append_run_update(task, SECOND, &more).await;
     assert!(matches!(nobody, Err(Error::NotFound { .. })), "{nobody:?}");
@@ -167,8 +171,26 @@ async fn lines_are_ordered_across_runs_and_filtered_by_run_and_kind() {
     );
     let after = LinePosition { run: FIRST, sequence: 1 };
     assert_eq!(texts(&store, task, &all, after).await, ["note", "three", "note"]);
-    let second = LineFilter { job_number: Some(3), attempt: Some(2), kinds: vec![LineKind::Said] };
+    let second = LineFilter {
+        job_number: Some(3),
+        attempt: Some(2),
+        kinds: vec![LineKind::Said],
+        ..LineFilter::default()
+    };
     assert_eq!(texts(&store, task, &second, LinePosition::START).await, ["three"]);
+    // Backwards from the end, page by page, and by text in any case.
+    let before = async |filter: &LineFilter, before: LinePosition, limit| {
+        let lines = store.lines_before(task, filter, before, limit).await.expect("lines");
+        lines.into_iter().map(|line| (line.text, line.position)).collect::<Vec<_>>()
+    };
+    let last = before(&all, LinePosition::END, 3).await;
+    let shown: Vec<_> = last.iter().map(|(text, _)| text.as_str()).collect();
+    assert_eq!(shown, ["note", "three", "note"]);
+    let earlier = before(&all, last[0].1, 3).await;
+    assert_eq!(earlier, [("one".to_owned(), LinePosition { run: FIRST, sequence: 1 })]);
+    let found = LineFilter { text: Some("HRE".to_owned()), ..LineFilter::default() };
+    assert_eq!(before(&found, LinePosition::END, 9).await.len(), 1);
+    assert_eq!(texts(&store, task, &found, LinePosition::START).await, ["three"]);
     // An agent that restarts within an attempt continues the numbering.
     assert_eq!(store.begin_run(&new(&recorded, SECOND)).await.expect("started"), 2);
 }

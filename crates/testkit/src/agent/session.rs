@@ -325,8 +325,7 @@ impl AgentTurn<'_> {
                 if self.request_permission(call).await? {
                     let mut shell = shell(&command, &self.folder);
                     let ended = shell.stdout(Stdio::null()).status().await;
-                    ended.map_err(Error::into_internal_error)?;
-                    self.complete_call()?;
+                    self.complete_command(ended.map_err(Error::into_internal_error)?.code())?;
                 }
             }
             AgentStep::Ask { title } => {
@@ -470,6 +469,14 @@ impl AgentTurn<'_> {
 
     fn complete_call(&self) -> Result<(), Error> {
         self.update_status(ToolCallStatus::Completed)
+    }
+
+    /// Reports a command as completed whatever its exit code, as Codex does.
+    fn complete_command(&self, exit_code: Option<i32>) -> Result<(), Error> {
+        let fields = ToolCallUpdateFields::new()
+            .status(ToolCallStatus::Completed)
+            .raw_output(json!({ "exit_code": exit_code }));
+        self.update(SessionUpdate::ToolCallUpdate(ToolCallUpdate::new(self.call_id(), fields)))
     }
 
     fn update_status(&self, status: ToolCallStatus) -> Result<(), Error> {

@@ -3,7 +3,7 @@
 //! Pure: updates with timestamps go in; sanitised lines and transcript records come out. Text
 //! chunks are joined before sanitising, so that no secret or control sequence passes in two parts.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,12 +15,14 @@ use tamma_core::history::EntryName;
 use tamma_core::ids::Digest;
 use tamma_core::task_loop::Timestamp;
 use tamma_core::update_clock::UpdateClock;
-use tamma_engine::agent::{AgentUpdate, PlanEntry};
+use tamma_engine::agent::{AgentUpdate, PlanEntry, ToolCallUpdate, ToolContent};
 use tamma_engine::permission::PermissionEffect;
 use tamma_engine::{gateway, sanitize};
 use tamma_store::{LineKind, ModelCall, NewLine, RunUpdate};
 
 use super::PromptRecord;
+use super::relative_paths::relative_paths;
+use super::tool_call::ToolCallState;
 
 /// Function that removes secrets from text.
 pub type Redact = Arc<dyn Fn(&str) -> String + Send + Sync>;
@@ -31,8 +33,17 @@ const MAX_SPEECH_BYTES: usize = 2000;
 /// Maximum length of text without a space, in bytes.
 const MAX_WORD_BYTES: usize = 16 * 1024;
 
+/// Maximum length of a block of JSON that is kept in one piece, in bytes.
+const MAX_JSON_BYTES: usize = 64 * 1024;
+
 /// Maximum length of a stored line, in characters.
 const MAX_LINE_CHARS: usize = 4000;
+
+/// Maximum length of the data of a stored line, in bytes. Longer data is only in the transcript.
+const MAX_DATA_BYTES: usize = 64 * 1024;
+
+/// Maximum number of tool calls that are shown as running.
+const MAX_RUNNING_CALLS: usize = 20;
 
 /// Time after which incomplete text is shown.
 const SPEECH_TIMEOUT: TimeDelta = TimeDelta::seconds(5);
@@ -72,13 +83,6 @@ struct SpeechBuffer {
     since: Timestamp,
 }
 
-/// Last known state of a tool call.
-#[derive(Clone, Default, PartialEq)]
-struct ToolCallState {
-    title: Option<String>,
-    status: Option<String>,
-}
-
 /// Progress of an implementation run, reported at a regular interval.
 struct ProgressReport {
     started_at: Timestamp,
@@ -91,12 +95,19 @@ struct ProgressReport {
 /// State of a run, with the lines that are not saved yet.
 pub(super) struct LineBuilder {
     redact: Redact,
+    /// Folder that the agent works in. Paths in lines are relative to it.
+    worktree: String,
     /// Number of the last line.
     sequence: u64,
     /// Number of the last model call.
     call_count: u64,
     speech: Option<SpeechBuffer>,
+    /// Tool calls that run, by the agent's ID.
     tools: BTreeMap<String, ToolCallState>,
+    /// Whether `tools` has changed since the last update.
+    tools_changed: bool,
+    /// IDs of the calls that have ended. Later updates about them are only in the transcript.
+    ended_tools: BTreeSet<String>,
     lines: VecDeque<NewLine>,
     model_calls: VecDeque<ModelCall>,
     /// Prompt that a resumed session gets instead of the recorded one.
@@ -115,14 +126,18 @@ pub(super) struct LineBuilder {
 }
 
 impl LineBuilder {
-    /// Creates an empty builder. Lines are numbered after `sequence`.
-    pub(super) fn new(redact: Redact, sequence: u64) -> Self {
+    /// Creates an empty builder. Lines are numbered after `sequence`; paths in them are relative to
+    /// `worktree`.
+    pub(super) fn new(redact: Redact, worktree: String, sequence: u64) -> Self {
         Self {
             redact,
+            worktree,
             sequence,
             call_count: 0,
             speech: None,
             tools: BTreeMap::new(),
+            tools_changed: false,
+            ended_tools: BTreeSet::new(),
             lines: VecDeque::new(),
             model_calls: VecDeque::new(),
             continuation: None,
@@ -204,16 +219,9 @@ impl LineBuilder {
                 self.session = Some(self.clean(&name));
                 self.has_changes = true;
             }
-            AgentUpdate::ToolCall { id, title, status, kind, locations } => {
-                let data = json!({
-                    "id": id,
-                    "title": title,
-                    "status": status,
-                    "kind": kind,
-                    "locations": locations,
-                });
-                self.record(at, "tool", data);
-                self.tool(at, &id, title, status);
+            AgentUpdate::ToolCall(call) => {
+                self.record(at, "tool", tool_record(&call));
+                self.tool(at, call);
             }
             AgentUpdate::Plan(steps) => self.plan(at, &steps),
             AgentUpdate::Progress(text) => {
@@ -240,7 +248,8 @@ impl LineBuilder {
                 });
                 self.record(at, "asked", data.clone());
                 let effect = match ruling.effect {
-                    PermissionEffect::Allow => "allowed",
+                    // The tool call has a line of its own.
+                    PermissionEffect::Allow => return,
                     PermissionEffect::Ask => "needs a person's decision",
                     PermissionEffect::Deny => "denied",
                 };
@@ -268,7 +277,14 @@ impl LineBuilder {
                 self.record(at, "result", json!(result));
                 let status = humanize(&result.status);
                 let text = format!("result: {status}. {}", result.to_markdown());
-                self.line(at, LineKind::Progress, &text, Some(json!(result)));
+                let data = json!({ "document": "result", "content": result });
+                self.line(at, LineKind::Document, &text, Some(data));
+            }
+            AgentUpdate::DocumentSubmitted { name, content } => {
+                let text = format!("{name}: {}", describe_document(&content));
+                let data = json!({ "document": name, "content": content });
+                self.record(at, "document", data.clone());
+                self.line(at, LineKind::Document, &text, Some(data));
             }
             AgentUpdate::ProcessRecorded(process) => self.record(at, "process", json!(process)),
             AgentUpdate::Other(raw) => self.record(at, "other", raw),
@@ -308,32 +324,41 @@ impl LineBuilder {
         }
         let name = if kind == LineKind::Said { "said" } else { "thought" };
         self.record(at, name, json!(text));
-        self.line(at, kind, text.trim_matches('\n').trim_end(), None);
+        let text = text.trim_matches('\n').trim_end();
+        match without_json_block(text).filter(|_| kind == LineKind::Said) {
+            Some((rest, block)) => {
+                let rest = if rest.is_empty() { "JSON block" } else { rest.as_str() };
+                self.line(at, kind, rest, Some(json!({ "json": block })));
+            }
+            None => self.line(at, kind, text, None),
+        }
     }
 
-    fn tool(&mut self, at: Timestamp, id: &str, title: Option<String>, status: Option<String>) {
-        let is_new = !self.tools.contains_key(id);
-        let tool_call = self.tools.entry(id.to_owned()).or_default();
-        let before = tool_call.clone();
-        tool_call.title = title.or(tool_call.title.take());
-        tool_call.status = status.or(tool_call.status.take());
-        // Agents repeat the same state with every chunk of output.
-        if *tool_call == before && before != ToolCallState::default() {
+    /// Processes an update of a tool call. The call becomes one line, at its end.
+    fn tool(&mut self, at: Timestamp, update: ToolCallUpdate) {
+        let id = update.id.clone();
+        if self.ended_tools.contains(&id) {
             return;
         }
-        let tool = tool_call.clone();
+        let is_new = !self.tools.contains_key(&id);
         if let Some(progress) = self.progress.as_mut().filter(|_| is_new) {
             progress.tool_calls += 1;
         }
-        let name = tool.title.clone().unwrap_or_else(|| id.to_owned());
-        let text = match &tool.status {
-            Some(status) => format!("{name}: {}", status.replace('_', " ")),
-            None => name,
-        };
-        let data = json!({ "id": id, "title": tool.title, "status": tool.status });
-        if matches!(tool.status.as_deref(), Some("completed" | "failed")) {
-            self.tools.remove(id);
+        let call = self.tools.entry(id.clone()).or_insert_with(|| ToolCallState::new(at));
+        // Agents repeat the same state with every chunk of output.
+        let has_new_title = call.apply(update);
+        self.tools_changed |= is_new || has_new_title;
+        if call.has_ended() {
+            self.end_tool(at, &id);
         }
+    }
+
+    /// Adds the line of a tool call.
+    fn end_tool(&mut self, at: Timestamp, id: &str) {
+        let Some(call) = self.tools.remove(id) else { return };
+        self.tools_changed = true;
+        self.ended_tools.insert(id.to_owned());
+        let (text, data) = call.to_line(id, at, &|text: &str| self.shown(text));
         self.line(at, LineKind::Tool, &text, Some(data));
     }
 
@@ -422,7 +447,13 @@ impl LineBuilder {
         if at - speech.since < SPEECH_TIMEOUT {
             return;
         }
-        if let Some(end) = last_space(&speech.text) {
+        let end = match json_block(&speech.text) {
+            // A block of JSON is shown in one piece.
+            Some((0, None)) if speech.text.len() < MAX_JSON_BYTES => None,
+            Some((start, None)) if start > 0 => Some(start),
+            _ => last_space(&speech.text),
+        };
+        if let Some(end) = end {
             let rest = speech.text.split_off(end);
             let text = std::mem::replace(&mut speech.text, rest);
             let (since, kind) = (std::mem::replace(&mut speech.since, at), speech.kind);
@@ -430,9 +461,13 @@ impl LineBuilder {
         }
     }
 
-    /// Completes all text.
-    pub(super) fn close(&mut self) {
+    /// Completes all text, and the tool calls that the agent did not end.
+    pub(super) fn close(&mut self, at: Timestamp) {
         self.end_speech();
+        let ids: Vec<_> = self.tools.keys().cloned().collect();
+        for id in ids {
+            self.end_tool(at, &id);
+        }
     }
 
     /// Returns the number of queued lines.
@@ -449,10 +484,16 @@ impl LineBuilder {
             );
             self.line(at, LineKind::Note, &text, None);
         }
-        if self.lines.is_empty() && self.model_calls.is_empty() && !self.has_changes {
+        let has_changes = self.has_changes || self.tools_changed;
+        if self.lines.is_empty() && self.model_calls.is_empty() && !has_changes {
             return None;
         }
         self.has_changes = false;
+        let running = std::mem::take(&mut self.tools_changed).then(|| {
+            let shown = |text: &str| self.shown(text);
+            let calls = self.tools.iter().take(MAX_RUNNING_CALLS);
+            calls.map(|(id, call)| call.running(id, &shown)).collect()
+        });
         let lines = self.lines.drain(..most.min(self.lines.len())).collect();
         let calls = self.model_calls.drain(..most.min(self.model_calls.len())).collect();
         Some(RunUpdate {
@@ -461,6 +502,7 @@ impl LineBuilder {
             session: self.session.clone(),
             model: self.model.clone(),
             usage: self.usage,
+            running,
         })
     }
 
@@ -479,8 +521,13 @@ impl LineBuilder {
         (self.redact)(&sanitize::text(text))
     }
 
+    /// Cleans text for a line: without secrets and control sequences, with relative paths.
+    fn shown(&self, text: &str) -> String {
+        relative_paths(&self.clean(text), &self.worktree)
+    }
+
     fn record(&mut self, at: Timestamp, name: &str, value: Value) {
-        let value = self.clean_value(value);
+        let value = map_strings(value, &|text: &str| self.clean(text));
         self.records.push(json!({ "at": at, name: value }));
     }
 
@@ -489,30 +536,90 @@ impl LineBuilder {
             self.dropped_lines += 1;
             return;
         }
-        let mut text = self.clean(text);
+        let mut text = self.shown(text);
         if let Some((end, _)) = text.char_indices().nth(MAX_LINE_CHARS) {
             text.truncate(end);
             text.push('…');
         }
         // Data that is too long for a line is in the transcript.
-        let data = data.filter(|data| data.to_string().len() <= 4 * MAX_LINE_CHARS);
-        let data = data.map(|data| self.clean_value(data));
+        let data = data.filter(|data| data.to_string().len() <= MAX_DATA_BYTES);
+        let data = data.map(|data| map_strings(data, &|text: &str| self.shown(text)));
         self.sequence += 1;
         self.lines.push_back(NewLine { sequence: self.sequence, at, kind, text, data });
     }
+}
 
-    /// Sanitises every string in a value.
-    fn clean_value(&self, value: Value) -> Value {
-        match value {
-            Value::String(text) => Value::String(self.clean(&text)),
-            Value::Array(items) => items.into_iter().map(|item| self.clean_value(item)).collect(),
-            Value::Object(fields) => fields
-                .into_iter()
-                .map(|(name, value)| (self.clean(&name), self.clean_value(value)))
-                .collect(),
-            plain => plain,
+/// Applies a function to every string in a value, including the names of fields.
+fn map_strings(value: Value, map: &dyn Fn(&str) -> String) -> Value {
+    match value {
+        Value::String(text) => Value::String(map(&text)),
+        Value::Array(items) => items.into_iter().map(|item| map_strings(item, map)).collect(),
+        Value::Object(fields) => {
+            fields.into_iter().map(|(name, value)| (map(&name), map_strings(value, map))).collect()
         }
+        plain => plain,
     }
+}
+
+/// Returns an update of a tool call for the transcript.
+fn tool_record(call: &ToolCallUpdate) -> Value {
+    let ToolCallUpdate { id, title, status, kind, locations, input, content, exit_code } = call;
+    let content = content.as_ref().map(|parts| {
+        let part = |part: &ToolContent| match part {
+            ToolContent::Text(text) => json!({ "text": text }),
+            ToolContent::Edit { path, old, new } => json!({ "path": path, "old": old, "new": new }),
+        };
+        parts.iter().map(part).collect::<Vec<_>>()
+    });
+    json!({
+        "id": id,
+        "title": title,
+        "status": status,
+        "kind": kind,
+        "locations": locations,
+        "input": input,
+        "content": content,
+        "exit_code": exit_code,
+    })
+}
+
+/// Describes a submitted document in one line: the summary of a plan, or the counts of a verdict.
+fn describe_document(content: &Value) -> String {
+    if let Some(summary) = content["summary"].as_str() {
+        return summary.to_owned();
+    }
+    let criteria = content["criteria"].as_object();
+    let all = criteria.map_or(0, serde_json::Map::len);
+    let is_met = |judgement: &&Value| judgement["met"].is_object();
+    let met = criteria.map_or(0, |criteria| criteria.values().filter(is_met).count());
+    let issues = content["issues"].as_array().map_or(0, Vec::len);
+    format!(
+        "{met} of {} met, {}",
+        plural(all, "criterion", "criteria"),
+        plural(issues, "issue", "issues")
+    )
+}
+
+fn plural(count: usize, one: &str, many: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { many })
+}
+
+/// Returns the first block of JSON in a text: its start, and its end unless it is still open.
+fn json_block(text: &str) -> Option<(usize, Option<usize>)> {
+    let starts_line = |at: &usize| *at == 0 || text[..*at].ends_with('\n');
+    let start = text.match_indices("```json").map(|(at, _)| at).find(starts_line)?;
+    let fence = "\n```";
+    let end = text[start..].find(fence).map(|end| start + end + fence.len());
+    Some((start, end))
+}
+
+/// Splits a complete block of JSON from the text around it.
+fn without_json_block(text: &str) -> Option<(String, String)> {
+    let (start, end) = json_block(text)?;
+    let end = end?;
+    let block = text[start..end].trim_start_matches("```json").trim_end_matches("```");
+    let rest = format!("{}\n{}", text[..start].trim_end(), text[end..].trim_start());
+    Some((rest.trim().to_owned(), block.trim().to_owned()))
 }
 
 /// Returns the end of the first paragraph, if there is one. Code blocks are not split.
@@ -526,6 +633,12 @@ fn paragraph_end(text: &str) -> Option<usize> {
 fn overlong_break(text: &str) -> Option<usize> {
     if text.len() < MAX_SPEECH_BYTES {
         return None;
+    }
+    // A block of JSON stays in one piece, in a line of its own.
+    if text.len() < MAX_JSON_BYTES
+        && let Some((start, end)) = json_block(text).filter(|(start, _)| *start < MAX_SPEECH_BYTES)
+    {
+        return if start == 0 { end } else { Some(start) };
     }
     let start = &text[..text.floor_char_boundary(MAX_SPEECH_BYTES)];
     let later = || text.find(char::is_whitespace).map(|space| text.ceil_char_boundary(space + 1));

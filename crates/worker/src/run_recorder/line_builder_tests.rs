@@ -12,7 +12,8 @@ fn at(seconds: i64) -> Timestamp {
 }
 
 fn builder() -> LineBuilder {
-    LineBuilder::new(Arc::new(|text| text.replace("sk-secret", "…")), 0)
+    let redact: Redact = Arc::new(|text| text.replace("sk-secret", "…"));
+    LineBuilder::new(redact, "/checkout".to_owned(), 0)
 }
 
 fn message(text: &str) -> Observation {
@@ -22,13 +23,8 @@ fn message(text: &str) -> Observation {
 fn tool(id: &str, title: Option<&str>, status: Option<&str>) -> Observation {
     let own = |text: Option<&str>| text.map(str::to_owned);
     let (id, title, status) = (id.to_owned(), own(title), own(status));
-    Observation::Update(AgentUpdate::ToolCall {
-        id,
-        title,
-        status,
-        kind: None,
-        locations: Vec::new(),
-    })
+    let update = ToolCallUpdate { id, title, status, ..ToolCallUpdate::default() };
+    Observation::Update(AgentUpdate::ToolCall(update))
 }
 
 fn take_lines(builder: &mut LineBuilder) -> Vec<(LineKind, String)> {
@@ -66,13 +62,13 @@ fn text_chunks_become_paragraphs_in_order() {
     builder.observe(at(1), Observation::Update(AgentUpdate::Thought("hm".to_owned())));
     builder.observe(at(2), tool("1", Some("Read a.rs"), Some("in_progress")));
     builder.observe(at(3), message("```\na\n\nb\n```"));
-    builder.close();
+    builder.close(at(99));
     let expected = [
         (LineKind::Said, "I will look."),
         (LineKind::Said, "Then I wri"),
         (LineKind::Thought, "hm"),
-        (LineKind::Tool, "Read a.rs: in progress"),
         (LineKind::Said, "```\na\n\nb\n```"),
+        (LineKind::Tool, "Read a.rs: did not finish"),
     ];
     assert_eq!(take_lines(&mut builder), expected.map(|(kind, text)| (kind, text.to_owned())));
     assert_eq!(builder.take_records().len(), 5, "the transcript has the same records");
@@ -103,11 +99,11 @@ fn long_text_is_shown_after_a_delay_and_words_are_not_split() {
     builder.tick(at(60));
     assert_eq!(take_lines(&mut builder), [], "a single word is held back");
     builder.observe(at(61), message("ree"));
-    builder.close();
+    builder.close(at(99));
     assert_eq!(take_lines(&mut builder), [(LineKind::Said, "three".to_owned())]);
     // Long text is split between words.
     builder.observe(at(70), message(&"word ".repeat(1000)));
-    builder.close();
+    builder.close(at(99));
     let lines = take_lines(&mut builder);
     assert_eq!(lines.len(), 3);
     for (_, text) in lines {
@@ -119,20 +115,79 @@ fn long_text_is_shown_after_a_delay_and_words_are_not_split() {
 }
 
 #[test]
-fn a_tool_call_is_shown_only_when_it_changes() {
+fn a_tool_call_is_one_line_at_its_end() {
     let mut builder = builder();
-    builder.observe(at(0), tool("1", Some("Edit a.rs"), Some("pending")));
+    builder.observe(at(0), tool("1", Some("Edit /checkout/a.rs"), Some("pending")));
     builder.observe(at(1), tool("1", None, Some("in_progress")));
+    builder.observe(at(2), tool("2", Some("Run"), Some("in_progress")));
+    let running = builder.take_batch(at(2), 10).and_then(|batch| batch.running).expect("calls");
+    let titles: Vec<_> = running.iter().map(|call| (call.title.as_str(), call.since)).collect();
+    assert_eq!(titles, [("Edit a.rs", at(0)), ("Run", at(2))]);
     for _ in 0..3 {
         builder.observe(at(2), tool("1", None, None));
-        builder.observe(at(2), tool("1", Some("Edit a.rs"), Some("in_progress")));
+        builder.observe(at(2), tool("1", Some("Edit /checkout/a.rs"), Some("in_progress")));
     }
+    assert_eq!(builder.take_batch(at(3), 10), None, "nothing has changed");
     builder.observe(at(3), tool("1", None, Some("completed")));
-    builder.observe(at(4), tool("2", None, None));
-    let texts: Vec<_> = take_lines(&mut builder).into_iter().map(|(_, text)| text).collect();
-    let expected = ["Edit a.rs: pending", "Edit a.rs: in progress", "Edit a.rs: completed", "2"];
-    assert_eq!(texts, expected);
-    assert_eq!(builder.take_records().len(), 10, "the transcript has every update");
+    builder.observe(at(4), tool("1", Some("late"), None));
+    let batch = builder.take_batch(at(4), 10).expect("a batch");
+    let texts: Vec<_> = batch.lines.iter().map(|line| line.text.as_str()).collect();
+    assert_eq!(texts, ["Edit a.rs"]);
+    assert_eq!(batch.running.map(|calls| calls.len()), Some(1));
+    builder.close(at(5));
+    assert_eq!(take_lines(&mut builder), [(LineKind::Tool, "Run: did not finish".to_owned())]);
+    assert_eq!(builder.take_records().len(), 11, "the transcript has every update");
+}
+
+#[test]
+fn paths_are_relative_in_lines_and_absolute_in_the_transcript() {
+    let mut builder = builder();
+    builder.observe(at(0), message("See /checkout/src/a.rs.\n\n"));
+    assert_eq!(take_lines(&mut builder), [(LineKind::Said, "See src/a.rs.".to_owned())]);
+    assert!(json!(builder.take_records()).to_string().contains("/checkout/src/a.rs"));
+}
+
+#[test]
+fn a_block_of_json_stays_in_one_piece_and_out_of_the_text() {
+    let mut builder = builder();
+    let fields: Vec<_> = (0..300).map(|number| format!("  \"field {number}\": 1")).collect();
+    let block = format!("{{\n{}\n}}", fields.join(",\n"));
+    let text = format!("Here it is.\n```json\n{block}\n```\n");
+    for (second, piece) in text.as_bytes().chunks(100).enumerate() {
+        let now = at(i64::try_from(second).expect("small"));
+        builder.observe(now, message(std::str::from_utf8(piece).expect("ASCII")));
+        builder.tick(now);
+    }
+    builder.close(at(99));
+    let lines = builder.take_batch(at(100), 1000).expect("a batch").lines;
+    let texts: Vec<_> = lines.iter().map(|line| line.text.as_str()).collect();
+    assert_eq!(texts, ["Here it is.", "JSON block"]);
+    assert_eq!(lines[1].data, Some(json!({ "json": block })));
+}
+
+#[test]
+fn plans_and_verdicts_are_documents() {
+    let mut builder = builder();
+    let verdict = json!({
+        "criteria": { "C1": { "met": { "evidence": "a test" } }, "C2": { "unmet": { "why": "b" } } },
+        "issues": [],
+    });
+    for (name, content) in [("plan", json!({ "summary": "Greet." })), ("verdict", verdict)] {
+        let update = AgentUpdate::DocumentSubmitted { name, content };
+        builder.observe(at(0), Observation::Update(update));
+    }
+    let lines = builder.take_batch(at(1), 10).expect("a batch").lines;
+    let shown: Vec<_> = lines.iter().map(|line| (line.kind, line.text.as_str())).collect();
+    let expected = [
+        (LineKind::Document, "plan: Greet."),
+        (LineKind::Document, "verdict: 1 of 2 criteria met, 0 issues"),
+    ];
+    assert_eq!(shown, expected);
+    let data = lines[0].data.as_ref().expect("data");
+    assert_eq!(
+        (&data["document"], &data["content"]["summary"]),
+        (&json!("plan"), &json!("Greet."))
+    );
 }
 
 #[test]
@@ -148,9 +203,14 @@ fn permission_requests_are_shown_with_their_decision() {
         effect: PermissionEffect::Deny,
         reason: "this run may only look".to_owned(),
     };
-    builder.observe(at(0), Observation::Update(AgentUpdate::PermissionDecided(ask, ruling)));
+    builder
+        .observe(at(0), Observation::Update(AgentUpdate::PermissionDecided(ask.clone(), ruling)));
     let text = "git push: denied (this run may only look)";
     assert_eq!(take_lines(&mut builder), [(LineKind::Asked, text.to_owned())]);
+    let allowed =
+        PermissionDecision { effect: PermissionEffect::Allow, reason: "allowed".to_owned() };
+    builder.observe(at(1), Observation::Update(AgentUpdate::PermissionDecided(ask, allowed)));
+    assert_eq!(take_lines(&mut builder), [], "the tool call has a line of its own");
 }
 
 #[test]

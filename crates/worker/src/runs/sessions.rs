@@ -44,6 +44,7 @@ impl AgentRunner {
             job_number: Some(run.number.job_number),
             attempt: Some(run.number.attempt),
             kinds: vec![LineKind::Note],
+            ..LineFilter::default()
         };
         let first = self.store.lines(ctx.task.id, &filter, LinePosition::START, 1).await?;
         let data = first.into_iter().next().and_then(|line| line.data);

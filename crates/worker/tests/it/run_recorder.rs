@@ -12,7 +12,7 @@ use tamma_core::rules::Rules;
 use tamma_core::task::{Priority, Task};
 use tamma_core::task_loop::{TaskReceived, begin};
 use tamma_core::version::Edition;
-use tamma_engine::agent::{AgentUpdate, RunMode};
+use tamma_engine::agent::{AgentUpdate, RunMode, ToolCallUpdate};
 use tamma_engine::gateway::{Dialect, ModelCall};
 use tamma_engine::process::RunId;
 use tamma_store::{
@@ -76,6 +76,7 @@ impl RecorderFixture {
             missing_content: None,
             progress_clock: Rules::default().scrum_master.task_loop.progress_clock(Utc::now()),
             iteration: None,
+            worktree: "/checkout".into(),
         };
         let redact: Redact = Arc::new(|text| text.replace("sk-secret", "…"));
         let data = self.folder.path();
@@ -106,13 +107,14 @@ async fn a_run_is_recorded_live_and_stored_at_its_end() {
     assert_eq!(change, LineChange::Appended(fixture.task));
     assert_eq!(fixture.lines().await, [(LineKind::Said, "The key is ….".to_owned())]);
     observe(AgentUpdate::Message("edit.".to_owned()));
-    observe(AgentUpdate::ToolCall {
+    observe(AgentUpdate::ToolCall(ToolCallUpdate {
         id: "1".to_owned(),
-        title: Some("Edit \u{1b}[31ma.rs".to_owned()),
+        title: Some("Edit \u{1b}[31m/checkout/a.rs".to_owned()),
         status: Some("completed".to_owned()),
         kind: Some("edit".to_owned()),
-        locations: vec!["a.rs".to_owned()],
-    });
+        locations: vec!["/checkout/a.rs".to_owned()],
+        ..ToolCallUpdate::default()
+    }));
     observe(AgentUpdate::ModelCalled(ModelCall {
         run: RunId { task: fixture.task, job_number: 4, generation: 1 },
         started_at: Utc::now(),
@@ -132,7 +134,7 @@ async fn a_run_is_recorded_live_and_stored_at_its_end() {
     let expected = [
         "The key is ….",
         "Now I edit.",
-        "Edit a.rs: completed",
+        "Edit a.rs",
         "large · 100 in, 0 cached, 5 out · cost unknown · 1.2 s",
     ];
     assert_eq!(texts, expected);

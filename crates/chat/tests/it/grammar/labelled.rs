@@ -12,6 +12,7 @@ use tamma_chat::{
 use tamma_core::ids::{KnowledgeId, TaskId};
 
 const MESSAGES: &str = include_str!("../../../../../lab/inputs/chat/messages.yaml");
+const BLIND: &str = include_str!("../../../../../lab/inputs/chat/blind.jsonl");
 const WORLDS: &str = include_str!("../../../../../lab/inputs/chat/worlds.yaml");
 
 #[derive(Debug, Deserialize)]
@@ -31,6 +32,7 @@ struct Keyed<T> {
 #[derive(Debug, Deserialize)]
 pub(crate) struct Message {
     pub(crate) id: String,
+    #[serde(default = "blind")]
     pub(crate) split: String,
     pub(crate) text: String,
     #[serde(default = "shop")]
@@ -55,6 +57,10 @@ fn shop() -> String {
     "shop".to_owned()
 }
 
+fn blind() -> String {
+    "blind".to_owned()
+}
+
 pub(crate) fn worlds() -> &'static BTreeMap<String, World> {
     static READ: LazyLock<BTreeMap<String, World>> =
         LazyLock::new(|| serde_saphyr::from_str(WORLDS).expect("valid worlds"));
@@ -64,6 +70,20 @@ pub(crate) fn worlds() -> &'static BTreeMap<String, World> {
 pub(crate) fn messages() -> &'static [Message] {
     static READ: LazyLock<Vec<Message>> =
         LazyLock::new(|| serde_saphyr::from_str(MESSAGES).expect("valid messages"));
+    &READ
+}
+
+/// Messages of an author who has not seen the grammar, one JSON object per line. They are measured and
+/// never tuned on. The file is empty until the set is written.
+pub(crate) fn blind_messages() -> &'static [Message] {
+    static READ: LazyLock<Vec<Message>> = LazyLock::new(|| {
+        let lines = BLIND.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
+        let read = |(index, line): (usize, &str)| {
+            serde_json::from_str(line)
+                .unwrap_or_else(|error| panic!("blind.jsonl line {}: {error}", index + 1))
+        };
+        lines.map(read).collect()
+    });
     &READ
 }
 
@@ -184,6 +204,8 @@ pub(crate) struct Reading {
     pub(crate) hard: Vec<String>,
     pub(crate) wanted: BTreeMap<String, Slot>,
     pub(crate) slots: BTreeMap<String, Slot>,
+    /// The grammar reads a change that the message does not request, or one of another task.
+    pub(crate) wrong_change: bool,
     /// The intent is correct.
     pub(crate) right: bool,
     /// All slots are correct too.
@@ -209,6 +231,8 @@ impl Message {
         }
         let right = found.intent.name() == self.intent;
         let whole = right && compared == wanted;
-        Reading { found, hard, wanted, slots, right, whole }
+        let wrong_change = matches!(found.intent, Intent::Change(_))
+            && !(right && slots.get("task") == wanted.get("task"));
+        Reading { found, hard, wanted, slots, wrong_change, right, whole }
     }
 }

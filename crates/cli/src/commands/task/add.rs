@@ -128,15 +128,15 @@ pub(super) fn run(arguments: &Args) -> Result<ExitCode> {
             (true, true) => {}
             (true, false) => output::print_json(&added)?,
             (false, _) => {
-                let message = added_message(&added, arguments.watch);
+                let message = added_message(&added, client.url(), arguments.watch);
                 writeln!(anstream::stdout().lock(), "{message}")?;
             }
         }
         if !arguments.watch {
             return Ok(ExitCode::SUCCESS);
         }
-        let options =
-            WatchOptions { until_asked: arguments.until_asked, json: arguments.target.json };
+        let (until_asked, json) = (arguments.until_asked, arguments.target.json);
+        let options = WatchOptions { until_asked, json, asks_inline: false };
         watch::watch(&client, id, options).await
     })
 }
@@ -164,13 +164,13 @@ pub(crate) async fn current_project(client: &Client) -> Result<Option<String>> {
     Ok(None)
 }
 
-/// Confirmation that a person sees after adding a task.
-fn added_message(added: &AddedTask, watch: bool) -> String {
+/// Confirmation that a person sees after adding a task, with the address of its page.
+pub(crate) fn added_message(added: &AddedTask, server: &str, watch: bool) -> String {
     let (short, title) = (&added.task.short, sanitize(&added.task.title));
     let done = if added.created { "Added" } else { "Already added" };
     let follow =
         if watch { String::new() } else { format!("\nFollow it with `tamma task watch {short}`") };
-    format!("{done} {short}: {title}{follow}")
+    format!("{done} {short}: {title}\n{server}/tasks/{}{follow}", added.task.id)
 }
 
 /// Reads a file, or standard input for `-`.

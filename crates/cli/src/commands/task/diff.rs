@@ -8,6 +8,7 @@ use anstyle::AnsiColor;
 use anyhow::Result;
 use tamma_core::review::patch::{PatchLine, lines};
 use tamma_server::dto::ReviewedChange;
+use uuid::Uuid;
 
 use crate::client::{self, Client, ClientArgs};
 use crate::{output, style};
@@ -28,21 +29,38 @@ pub(super) fn run(arguments: &Args) -> Result<ExitCode> {
     client::block_on(&arguments.target, async {
         let client = Client::new(&arguments.target)?;
         let id = client.resolve_task(&arguments.id).await?;
-        let change: ReviewedChange = client.get(&format!("/tasks/{id}/diff"), &[]).await?;
+        let change = fetch(&client, id).await?;
         let mut out = anstream::stdout().lock();
         if arguments.target.json {
             output::print_json(&change)?;
         } else if arguments.stat {
             write_stat(&mut out, &change.patch)?;
+            write_truncation(&mut out, &change)?;
         } else {
-            writeln!(out, "commit {}", change.commit)?;
-            write_numbered_diff(&mut out, &change.patch)?;
-        }
-        if change.is_truncated && !arguments.target.json {
-            writeln!(out, "\nThe change is too large: the end of the patch is missing.")?;
+            write_change(&mut out, &change)?;
         }
         Ok(ExitCode::SUCCESS)
     })
+}
+
+/// Fetches the latest reviewed change of a task.
+pub(crate) async fn fetch(client: &Client, task: Uuid) -> Result<ReviewedChange> {
+    Ok(client.get(&format!("/tasks/{task}/diff"), &[]).await?)
+}
+
+/// Writes a change with its line numbers.
+pub(crate) fn write_change(out: &mut impl Write, change: &ReviewedChange) -> Result<()> {
+    writeln!(out, "commit {}", output::sanitize(&change.commit))?;
+    write_numbered_diff(out, &change.patch)?;
+    write_truncation(out, change)
+}
+
+/// Says that a change is incomplete.
+fn write_truncation(out: &mut impl Write, change: &ReviewedChange) -> Result<()> {
+    if change.is_truncated {
+        writeln!(out, "\nThe change is too large: the end of the patch is missing.")?;
+    }
+    Ok(())
 }
 
 /// Writes every line with its number in the changed file.

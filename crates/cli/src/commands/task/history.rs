@@ -56,7 +56,8 @@ pub(super) fn history(arguments: &HistoryArgs) -> Result<ExitCode> {
         let zone = style::local_offset();
         let mut out = anstream::stdout().lock();
         let mut day = None;
-        for entry in entries.iter().map(|line| &line.entry) {
+        for recorded in &entries {
+            let entry = &recorded.entry;
             let date = entry.at.with_timezone(&zone).date_naive();
             if day != Some(date) {
                 writeln!(out, "{}", style::styled(&date.to_string(), style::STRONG))?;
@@ -65,6 +66,10 @@ pub(super) fn history(arguments: &HistoryArgs) -> Result<ExitCode> {
             let auth = entry.auth.map(|auth| style::styled(&format!(" [{auth}]"), style::FAINT));
             let line = watch::format_entry(entry, zone);
             writeln!(out, "{line}{}", auth.unwrap_or_default())?;
+            // The words of the person, or the question of the agent.
+            for words in recorded.text.iter().flat_map(|text| text.lines()) {
+                writeln!(out, "    {}", output::sanitize(words))?;
+            }
         }
         Ok(ExitCode::SUCCESS)
     })

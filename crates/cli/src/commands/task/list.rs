@@ -1,11 +1,16 @@
 //! `tamma task list`, and the tables of all list commands.
 
+use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use comfy_table::{Attribute, Cell, Color, ContentArrangement, Table, presets};
-use tamma_server::dto::{ChecksSummary, TaskCard, TaskPage};
+use chrono::{DateTime, Utc};
+use comfy_table::{
+    Attribute, Cell, Color, ColumnConstraint, ContentArrangement, Table, Width, presets,
+};
+use tamma_server::dto::{ChecksSummary, ProjectList, TaskCard, TaskPage};
+use uuid::Uuid;
 
 use crate::client::{self, Client, ClientArgs, Error};
 use crate::output::{self, sanitize};
@@ -68,7 +73,10 @@ pub(super) fn run(arguments: &Args) -> Result<ExitCode> {
         if arguments.target.json {
             output::print_json(&page)?;
         } else {
-            let text = format_tasks(&page, empty_hint(arguments), style::now());
+            let ProjectList { projects } = client.get("/projects", &[]).await?;
+            let projects = projects.into_iter().map(|it| (it.id, it.name)).collect();
+            let listing = TaskListing { projects, width: style::narrow_width() };
+            let text = listing.format(&page, empty_hint(arguments), style::now());
             writeln!(anstream::stdout().lock(), "{text}")?;
         }
         Ok(ExitCode::SUCCESS)
@@ -129,11 +137,34 @@ const PLAIN: &str = "\u{1b}[0m";
 
 /// Renders a table without the trailing spaces of its last column.
 pub(crate) fn render_table(table: &Table) -> String {
+    let mut table = table.clone();
+    if style::terminal_width().is_some() {
+        keep_words_whole(&mut table);
+    }
     let tidy = |line: &str| match line.trim_end().strip_suffix(PLAIN) {
         Some(styled) => format!("{}{PLAIN}", styled.trim_end()),
         None => line.trim_end().to_owned(),
     };
     table.to_string().lines().map(tidy).collect::<Vec<_>>().join("\n")
+}
+
+/// Keeps every column at least as wide as its longest word: on a narrow terminal, a table that is too
+/// wide can still be read, and broken words cannot.
+fn keep_words_whole(table: &mut Table) {
+    let longest = |text: &str| text.split_whitespace().map(|word| word.chars().count()).max();
+    let widths: Vec<usize> = table
+        .column_iter()
+        .map(|column| {
+            let cells = table.column_cells_with_header_iter(column.index);
+            let widths = cells.flatten().filter_map(|cell| longest(&cell.content()));
+            widths.max().unwrap_or_default()
+        })
+        .collect();
+    for (column, width) in table.column_iter_mut().zip(widths) {
+        // Two characters are for the padding.
+        let width = u16::try_from(width.saturating_add(2)).unwrap_or(u16::MAX);
+        column.set_constraint(ColumnConstraint::LowerBoundary(Width::Fixed(width)));
+    }
 }
 
 /// Converts a colour to the table crate's type.
@@ -169,30 +200,110 @@ fn empty_hint(arguments: &Args) -> &'static str {
     }
 }
 
-/// Formats tasks as a table.
-fn format_tasks(page: &TaskPage, empty: &str, now: chrono::DateTime<chrono::Utc>) -> String {
-    if page.tasks.is_empty() && page.damaged.is_empty() {
-        return empty.to_owned();
+/// Form of a list of tasks.
+struct TaskListing {
+    /// Names of the projects. They are shown only if there are several.
+    projects: BTreeMap<Uuid, String>,
+    /// Width of a terminal that is too narrow for a table.
+    width: Option<usize>,
+}
+
+impl TaskListing {
+    /// Formats tasks as a table, or as paragraphs on a narrow terminal.
+    fn format(&self, page: &TaskPage, empty: &str, now: DateTime<Utc>) -> String {
+        if page.tasks.is_empty() && page.damaged.is_empty() {
+            return empty.to_owned();
+        }
+        let mut text = match self.width {
+            Some(width) => {
+                let cards = page.tasks.iter().map(|card| self.paragraph(card, width, now));
+                cards.collect::<Vec<_>>().join("\n")
+            }
+            None => self.table(&page.tasks, now),
+        };
+        push_notes(&mut text, page);
+        text
     }
-    let mut table = new_table(&["ID", "STATE", "TITLE", "RISK", "RUNS", "COST", "SINCE"]);
-    for card in &page.tasks {
-        table.add_row(task_row(card, now));
+
+    /// Returns the name of a task's project, if there are several.
+    fn project(&self, card: &TaskCard) -> Option<String> {
+        let name = self.projects.get(&card.project).filter(|_| self.projects.len() > 1)?;
+        Some(sanitize(name))
     }
-    let mut text = render_table(&table);
+
+    fn table(&self, cards: &[TaskCard], now: DateTime<Utc>) -> String {
+        let mut heads = vec!["ID", "STATE", "TITLE"];
+        let several = self.projects.len() > 1;
+        if several {
+            heads.push("PROJECT");
+        }
+        heads.extend(["PRIORITY", "RISK", "ATTEMPTS", "COST", "SINCE", "WAITING FOR"]);
+        let mut table = new_table(&heads);
+        for card in cards {
+            let mut row = vec![
+                Cell::new(&card.short),
+                Cell::new(state_text(card)).fg(table_colour(style::state_colour(card.state))),
+                Cell::new(sanitize(&card.title)),
+            ];
+            if several {
+                row.push(Cell::new(self.project(card).unwrap_or_default()));
+            }
+            row.extend([
+                Cell::new(card.priority),
+                match card.risk {
+                    Some(risk) => Cell::new(risk).fg(table_colour(style::risk_colour(risk))),
+                    None => Cell::new("-"),
+                },
+                Cell::new(card.iterations),
+                Cell::new(style::format_spend(&card.spend)),
+                Cell::new(style::format_ago(card.since, now)),
+                Cell::new(waiting_text(card)),
+            ]);
+            table.add_row(row);
+        }
+        render_table(&table)
+    }
+
+    /// Formats a task in a few short lines.
+    fn paragraph(&self, card: &TaskCard, width: usize, now: DateTime<Utc>) -> String {
+        let state = style::paint(&state_text(card), style::state_colour(card.state));
+        let title = style::wrap(&sanitize(&card.title), width, PARAGRAPH_INDENT);
+        let mut facts: Vec<String> = self.project(card).into_iter().collect();
+        facts.push(format!("{} priority", card.priority));
+        facts.extend(card.risk.map(|risk| format!("{risk} risk")));
+        facts.push(style::format_spend(&card.spend));
+        facts.push(style::format_ago(card.since, now));
+        let facts = style::wrap(&facts.join(", "), width, PARAGRAPH_INDENT);
+        let waiting = style::wrap(&waiting_text(card), width, PARAGRAPH_INDENT);
+        let lines = [format!("{}  {state}", card.short), title, waiting, facts];
+        lines.into_iter().filter(|line| !line.is_empty()).collect::<Vec<_>>().join("\n")
+    }
+}
+
+/// Indentation of the lines under a short ID.
+pub(crate) const PARAGRAPH_INDENT: usize = 10;
+
+/// Returns what a task is waiting for.
+fn waiting_text(card: &TaskCard) -> String {
+    sanitize(card.next_text.as_deref().unwrap_or_default())
+}
+
+/// Adds tasks that cannot be read, and a note about further ones.
+fn push_notes(text: &mut String, page: &TaskPage) {
     for damaged in &page.damaged {
         let (id, title) = (tamma_server::dto::short_id(damaged.id), sanitize(&damaged.title));
         style::push_fmt(
-            &mut text,
+            text,
             format_args!("\n{id}  cannot load {title}: {}", sanitize(&damaged.error)),
         );
     }
     if page.next.is_some() {
-        text += "\n\nMore tasks exist. Use `--all` to list them.";
+        text.push_str("\n\nMore tasks exist. Use `--all` to list them.");
     }
-    text
 }
 
-fn task_row(card: &TaskCard, now: chrono::DateTime<chrono::Utc>) -> Vec<Cell> {
+/// Returns the state of a task, with its pull request.
+fn state_text(card: &TaskCard) -> String {
     let paused = if card.paused { " ‖" } else { "" };
     let pull_request = card.pull_request_badge.as_ref().map(|it| {
         let mark = match it.checks {
@@ -204,20 +315,7 @@ fn task_row(card: &TaskCard, now: chrono::DateTime<chrono::Utc>) -> Vec<Cell> {
         format!(" #{}{mark}", it.number)
     });
     let pull_request = pull_request.unwrap_or_default();
-    let state = format!("{}{pull_request}{paused}", style::humanize(&card.state));
-    let risk = match card.risk {
-        Some(risk) => Cell::new(risk).fg(table_colour(style::risk_colour(risk))),
-        None => Cell::new("-"),
-    };
-    vec![
-        Cell::new(&card.short),
-        Cell::new(state).fg(table_colour(style::state_colour(card.state))),
-        Cell::new(sanitize(&card.title)),
-        risk,
-        Cell::new(card.iterations),
-        Cell::new(style::format_spend(&card.spend)),
-        Cell::new(style::format_ago(card.since, now)),
-    ]
+    format!("{}{pull_request}{paused}", style::humanize(&card.state))
 }
 
 #[cfg(test)]
@@ -225,10 +323,18 @@ mod tests {
     use super::*;
     use crate::commands::task::show::tests::awaiting_approval;
 
-    fn render(page: &TaskPage) -> String {
+    fn render_with(page: &TaskPage, projects: &[&str], width: Option<usize>) -> String {
         let now = "2026-11-15T10:23:30Z".parse().expect("a timestamp");
-        let text = format_tasks(page, "No tasks.", now);
+        let id =
+            |index: usize| if index == 0 { awaiting_approval().card.project } else { Uuid::nil() };
+        let projects = projects.iter().enumerate();
+        let projects = projects.map(|(index, name)| (id(index), (*name).to_owned())).collect();
+        let text = TaskListing { projects, width }.format(page, "No tasks.", now);
         anstream::adapter::strip_str(&text).to_string()
+    }
+
+    fn render(page: &TaskPage) -> String {
+        render_with(page, &["shop"], None)
     }
 
     #[test]
@@ -238,8 +344,26 @@ mod tests {
         // An inline snapshot would not see the first column move.
         assert!(render(&page).starts_with("ID  "));
         insta::assert_snapshot!(render(&page), @r"
-        ID        STATE              TITLE                  RISK    RUNS  COST    SINCE
-        1a2b3c4d  awaiting approval  Greet the whole world  medium  1     ~$0.42  3 min ago
+        ID        STATE              TITLE                  PRIORITY  RISK    ATTEMPTS  COST    SINCE      WAITING FOR
+        1a2b3c4d  awaiting approval  Greet the whole world  high      medium  1         ~$0.42  3 min ago  medium-risk plan needs approval
+        ");
+        let several = render_with(&page, &["shop", "api"], None);
+        assert!(several.contains("  Greet the whole world  shop     high "), "{several}");
+    }
+
+    #[test]
+    fn a_narrow_terminal_gets_short_lines_with_whole_words() {
+        let page =
+            TaskPage { tasks: vec![awaiting_approval().card], damaged: Vec::new(), next: None };
+        let text = render_with(&page, &["shop", "api"], Some(40));
+        assert!(text.lines().all(|line| line.chars().count() <= 40), "{text}");
+        insta::assert_snapshot!(text, @r"
+        1a2b3c4d  awaiting approval
+                  Greet the whole world
+                  medium-risk plan needs
+                  approval
+                  shop, high priority, medium
+                  risk, ~$0.42, 3 min ago
         ");
     }
 

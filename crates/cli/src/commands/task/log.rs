@@ -21,12 +21,13 @@ use crate::style::{self, FAINT, STRONG, styled};
 use crate::watch;
 
 /// Line kinds shown by default: all but thoughts and model calls.
-const DEFAULT_KINDS: [LineKind; 7] = [
+const DEFAULT_KINDS: [LineKind; 8] = [
     LineKind::Said,
     LineKind::Tool,
     LineKind::Plan,
     LineKind::Progress,
     LineKind::Asked,
+    LineKind::Document,
     LineKind::Refused,
     LineKind::Note,
 ];
@@ -59,8 +60,8 @@ pub(crate) struct Args {
         value_name = "KINDS",
         value_delimiter = ',',
         value_parser = parse_kind,
-        help = "Line kinds, separated by commas: said, thought, tool, plan, progress, asked, refused, \
-                model_call, note or all [default: all but thought and model_call]"
+        help = "Line kinds, separated by commas: said, thought, tool, plan, progress, asked, \
+                document, refused, model_call, note or all [default: all but thought and model_call]"
     )]
     kinds: Vec<KindFilter>,
     /// Print the complete transcript of the run as JSON lines
@@ -81,9 +82,9 @@ fn parse_kind(text: &str) -> Result<KindFilter, String> {
     match text {
         "all" => Ok(KindFilter::All),
         text => text.parse().map(KindFilter::Only).map_err(|_| {
-            "use said, thought, tool, plan, progress, asked, refused, model_call, note or \
-             all"
-            .to_owned()
+            "use said, thought, tool, plan, progress, asked, document, refused, model_call, note \
+             or all"
+                .to_owned()
         }),
     }
 }
@@ -302,7 +303,12 @@ fn run_heading(number: &str, run: Option<&RunDetail>) -> String {
 fn format_line(line: &RunLine, zone: FixedOffset, width: Option<usize>) -> String {
     let name =
         if line.kind == LineKind::ModelCall { "model".to_owned() } else { line.kind.to_string() };
-    let (style, body) = line_styles(line.kind);
+    let (style, body) = if is_failed_call(line) {
+        let red = AnsiColor::Red.on_default();
+        (red, red)
+    } else {
+        line_styles(line.kind)
+    };
     let time = style::format_time(line.at, zone);
     let indent = time.len() + 1 + KIND + 1;
     let room = width.map(|width| width.saturating_sub(indent).max(MIN_TEXT_WIDTH));
@@ -318,6 +324,12 @@ fn format_line(line: &RunLine, zone: FixedOffset, width: Option<usize>) -> Strin
     text
 }
 
+/// Returns whether a line is about a tool call that failed or did not finish.
+fn is_failed_call(line: &RunLine) -> bool {
+    let status = line.data.as_ref().and_then(|data| data["status"].as_str());
+    line.kind == LineKind::Tool && matches!(status, Some("failed" | "unfinished"))
+}
+
 /// Styles of a line kind: of its label and of its text.
 fn line_styles(kind: LineKind) -> (Style, Style) {
     let plain = Style::new();
@@ -329,6 +341,7 @@ fn line_styles(kind: LineKind) -> (Style, Style) {
         LineKind::Plan => (quiet(AnsiColor::Blue), plain),
         LineKind::Progress => (quiet(AnsiColor::Magenta), plain),
         LineKind::Asked | LineKind::Note => (quiet(AnsiColor::Yellow), plain),
+        LineKind::Document => (quiet(AnsiColor::Green), plain.bold()),
         LineKind::Refused => (quiet(AnsiColor::Red), plain),
         LineKind::ModelCall => (FAINT, FAINT),
     }

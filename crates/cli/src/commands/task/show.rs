@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, FixedOffset, Utc};
 use tamma_core::plan::criterion_id;
 use tamma_core::task_loop::AnswerKind;
 use tamma_server::dto::{
@@ -45,10 +45,43 @@ pub(super) fn run(arguments: &Args) -> Result<ExitCode> {
             output::print_json(&detail)?;
         } else {
             let RunList { runs } = client.get(&format!("/tasks/{id}/runs"), &[]).await?;
-            writeln!(anstream::stdout().lock(), "{}", format_task(&detail, &runs, style::now()))?;
+            writeln!(
+                anstream::stdout().lock(),
+                "{}",
+                format_task(&detail, &runs, (style::now(), style::local_offset()))
+            )?;
         }
         Ok(ExitCode::SUCCESS)
     })
+}
+
+/// Returns the command that gives an answer, without its arguments.
+pub(crate) fn answer_command(answer: AnswerKind) -> &'static str {
+    match answer {
+        AnswerKind::Approve => "approve",
+        AnswerKind::Reject => "reject",
+        AnswerKind::RevisePlan => "revise-plan",
+        AnswerKind::Override => "answer override",
+        AnswerKind::Accept => "accept",
+        AnswerKind::RequestChanges => "answer request-changes",
+        AnswerKind::Reply => "reply",
+        AnswerKind::Continue => "answer continue",
+        AnswerKind::ChangeTask => "change-task",
+        AnswerKind::Retry => "retry",
+        AnswerKind::RollBack => "answer roll-back",
+        AnswerKind::Skip => "answer skip",
+        AnswerKind::Convene => "council",
+        AnswerKind::Cancel => "cancel",
+        AnswerKind::Abandon => "answer abandon",
+    }
+}
+
+/// Inserts the ID of a task into a command of [`answer_command`].
+pub(crate) fn with_task(command: &str, id: &str) -> String {
+    match command.split_once(' ') {
+        Some(("answer", answer)) => format!("answer {id} {answer}"),
+        _ => format!("{command} {id}"),
+    }
 }
 
 /// Commands that answer the open question of a task, in the order of its answers.
@@ -60,15 +93,15 @@ pub(crate) fn suggested_commands(detail: &TaskDetail) -> Vec<String> {
     let command = |answer: &AnswerKind| match answer {
         AnswerKind::Approve => format!("tamma approve {id} --plan {plan}"),
         AnswerKind::Reject => format!("tamma reject {id} --reason TEXT"),
-        AnswerKind::RevisePlan => format!("tamma modify {id} TEXT"),
+        AnswerKind::RevisePlan => format!("tamma revise-plan {id} TEXT"),
         AnswerKind::Override => format!("tamma answer {id} override --plan {plan} --reason TEXT"),
-        AnswerKind::Accept => format!("tamma answer {id} accept --commit {commit}"),
+        AnswerKind::Accept => format!("tamma accept {id} --commit {commit}"),
         AnswerKind::RequestChanges => format!(
             "tamma answer {id} request-changes --commit {commit} --reason TEXT [--comment FILE:LINE:TEXT]"
         ),
         AnswerKind::Reply => format!("tamma reply {id} TEXT"),
         AnswerKind::Continue => format!("tamma answer {id} continue [--grant-runs 1]"),
-        AnswerKind::ChangeTask => format!("tamma answer {id} change-task --reason TEXT"),
+        AnswerKind::ChangeTask => format!("tamma change-task {id} TEXT"),
         AnswerKind::Retry => format!("tamma retry {id}"),
         AnswerKind::RollBack => format!("tamma answer {id} roll-back --to STATE --reason TEXT"),
         AnswerKind::Skip => format!("tamma answer {id} skip --reason TEXT"),
@@ -99,7 +132,11 @@ impl KeyValueRows {
 }
 
 /// Formats a task in full.
-fn format_task(detail: &TaskDetail, runs: &[RunDetail], now: DateTime<Utc>) -> String {
+pub(crate) fn format_task(
+    detail: &TaskDetail,
+    runs: &[RunDetail],
+    (now, zone): (DateTime<Utc>, FixedOffset),
+) -> String {
     let card = &detail.card;
     let head =
         format!("{}  {}", styled(&card.short, STRONG), styled(&sanitize(&card.title), STRONG));
@@ -115,8 +152,8 @@ fn format_task(detail: &TaskDetail, runs: &[RunDetail], now: DateTime<Utc>) -> S
         ),
     );
     rows.add("phase", paint(card.phase.label(), style::phase_colour(card.phase)));
-    if let Some(next) = &card.next_text {
-        rows.add("next", sanitize(next));
+    if let Some(next) = style::next_step_text(card, zone) {
+        rows.add("next", sanitize(&next));
     }
     rows.add("work", format!("{}, {} priority", card.r#type, card.priority));
     rows.add("added", format_ago(card.created_at, now));
@@ -139,8 +176,8 @@ fn format_task(detail: &TaskDetail, runs: &[RunDetail], now: DateTime<Utc>) -> S
     );
     rows.add_all("run", detail.iterations.iter().map(iteration_summary));
     rows.add_all("criterion", detail.acceptance_criteria.iter().map(|text| sanitize(text)));
-    if !detail.labels.is_empty() {
-        rows.add("labels", sanitize(&detail.labels.join(", ")));
+    if !detail.card.labels.is_empty() {
+        rows.add("labels", sanitize(&detail.card.labels.join(", ")));
     }
     rows.add_all("issue", issue_link(detail));
     let metadata = detail.metadata.iter();
@@ -443,11 +480,34 @@ pub(crate) mod tests {
         serde_json::from_str(text).expect("a task")
     }
 
+    fn utc() -> FixedOffset {
+        FixedOffset::east_opt(0).expect("UTC")
+    }
+
+    #[test]
+    fn every_answer_is_a_command_that_exists() {
+        use clap::{CommandFactory as _, Parser as _};
+        use strum::IntoEnumIterator as _;
+        let hash = "0123456789abcdef".to_owned();
+        let mut detail = TaskDetail { commit: Some(hash), ..awaiting_approval() };
+        detail.card.answers = AnswerKind::iter().collect();
+        for (answer, line) in AnswerKind::iter().zip(suggested_commands(&detail)) {
+            let command = with_task(answer_command(answer), &detail.card.short);
+            assert!(line.starts_with(&format!("tamma {command}")), "{line}: {command}");
+            // Optional parts are in brackets, and `--to` takes a state.
+            let line = line.split('[').next().unwrap_or(&line).replace("STATE", "planning");
+            let parsed = crate::commands::Cli::try_parse_from(line.split_whitespace());
+            assert!(parsed.is_ok(), "{line}: {parsed:?}");
+        }
+        assert!(crate::commands::Cli::command().find_subcommand("modify").is_none());
+    }
+
     #[test]
     fn a_task_awaiting_approval_shows_its_plan_and_answer_commands() {
         let now = "2026-11-15T10:23:30Z".parse().expect("a timestamp");
         let text =
-            anstream::adapter::strip_str(&format_task(&awaiting_approval(), &[], now)).to_string();
+            anstream::adapter::strip_str(&format_task(&awaiting_approval(), &[], (now, utc())))
+                .to_string();
         insta::assert_snapshot!(text, @r"
         1a2b3c4d  Greet the whole world
           state      awaiting approval, 3 min ago
@@ -481,8 +541,8 @@ pub(crate) mod tests {
         Answer with:
             tamma approve 1a2b3c4d --plan 0123456789ab
             tamma reject 1a2b3c4d --reason TEXT
-            tamma modify 1a2b3c4d TEXT
-            tamma answer 1a2b3c4d change-task --reason TEXT
+            tamma revise-plan 1a2b3c4d TEXT
+            tamma change-task 1a2b3c4d TEXT
             tamma cancel 1a2b3c4d --reason TEXT
         ");
     }
@@ -628,7 +688,11 @@ pub(crate) mod tests {
           learning       aaaa0002  Welsh needs a plural of its own.
                          because its content is similar
         ");
-        let shown = format_task(&detail, &[], "2026-11-15T10:23:30Z".parse().expect("a timestamp"));
+        let shown = format_task(
+            &detail,
+            &[],
+            ("2026-11-15T10:23:30Z".parse().expect("a timestamp"), utc()),
+        );
         assert!(anstream::adapter::strip_str(&shown).to_string().contains(text));
     }
 }

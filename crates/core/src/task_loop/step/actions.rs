@@ -16,6 +16,7 @@ use crate::ids::{CommitId, Name, Reason, Reference};
 use crate::plan::PlanSummary;
 use crate::review::Fingerprint;
 use crate::rules::HaltCondition;
+use crate::task::TaskEdit;
 use crate::task_loop::next_step::{allowed_answers, skip_target};
 use crate::task_loop::{
     Action, AnswerKind, Command, OpenQuestion, Pause, Refusal, State, StopReason, Timestamp,
@@ -41,6 +42,7 @@ impl StepBuilder<'_> {
             ),
             (Action::Acknowledge, _) => self.acknowledge(person),
             (Action::ChangeTask { request }, _) => self.change_task(action, request),
+            (Action::Edit(edit), _) => self.edit_task(edit),
 
             // Plan awaiting approval.
             (Action::Approve { scope, reason }, State::AwaitingApproval) => {
@@ -211,6 +213,20 @@ impl StepBuilder<'_> {
             }
             state => Err(Refusal::wrong_state(state, action)),
         }
+    }
+
+    /// Records a new title, priority or labels. Agents read the title, so it stays once a plan
+    /// exists: nobody can change what was approved.
+    fn edit_task(&mut self, edit: &TaskEdit) -> Result<(), Refusal> {
+        edit.validate().map_err(Refusal::InvalidEdit)?;
+        if edit.title.is_some() && self.task_loop.plan.is_some() {
+            return Err(Refusal::TitleHasPlan);
+        }
+        if let Some(priority) = edit.priority {
+            self.task_loop.priority = priority;
+        }
+        self.record_entry(EntryName::SmTaskEdited, None, EntryData::Edited(edit.clone()));
+        Ok(())
     }
 
     /// Checks that a decision is about the current scope.

@@ -345,7 +345,12 @@ fn lists_and_commands_in_files_for_agents_are_proposed() {
 #[test]
 fn imported_advice_is_a_convention_and_bans_are_more_severe() {
     let all = candidates("CONTRIBUTING.md", AGENTS);
-    assert!(all.iter().all(|it| it.kind == EntryKind::Convention && it.pattern.is_none()));
+    assert!(all.iter().all(|it| it.pattern.is_none()));
+    // A ban on a path is a prohibition. Without a condition, it would match every plan.
+    let bans: Vec<_> = all.iter().filter(|it| it.kind != EntryKind::Convention).collect();
+    let [ban] = &bans[..] else { panic!("{bans:?}") };
+    assert_eq!((ban.kind, ban.line), (EntryKind::Prohibition, 19));
+    assert_eq!(ban.globs, ["gen/**"]);
     let high: Vec<_> =
         all.iter().filter(|it| it.severity == EntrySeverity::High).map(|it| it.line).collect();
     assert_eq!(high, [19, 27]);

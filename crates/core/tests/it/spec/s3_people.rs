@@ -6,10 +6,11 @@ use tamma_core::budget::Grant;
 use tamma_core::cause::AlertCause;
 use tamma_core::cost::Usd;
 use tamma_core::failure::FailureKind;
-use tamma_core::history::EntryName;
+use tamma_core::history::{EntryData, EntryName};
+use tamma_core::task::{Priority, TaskEdit, TaskEditError};
 use tamma_core::task_loop::{
     Action, AlertSeverity, AnswerKind, Command, EventKind, Job, JobKind, NextStep, Outcome,
-    Refusal, State, StopReason, Trigger, allowed_answers,
+    Refusal, State, StopReason, TaskLoop, Trigger, allowed_answers,
 };
 
 use super::s3_machine::{alerted, asking};
@@ -119,6 +120,57 @@ fn people_can_decide_while_a_task_is_paused() {
     assert_eq!(world.it.state, State::Validated);
     assert_eq!(world.started_job(), None);
     assert!(world.ask(Action::Resume).started_job().is_some());
+}
+
+// Editing title, priority and labels
+
+fn renamed(title: &str) -> Action {
+    Action::Edit(TaskEdit { title: Some(title.to_owned()), ..TaskEdit::default() })
+}
+
+#[test]
+fn an_edit_changes_the_priority_and_the_history_and_nothing_else() {
+    let mut world = World::new().to(State::Testing);
+    let before = world.it.clone();
+    let edit = TaskEdit {
+        priority: Some(Priority::Critical),
+        labels: Some(vec!["login".to_owned()]),
+        ..TaskEdit::default()
+    };
+    world.ask(Action::Edit(edit.clone()));
+    assert!(world.commands.is_empty(), "no job is affected");
+    let entry = world.log.last().expect("an entry");
+    assert_eq!((entry.name, &entry.data), (EntryName::SmTaskEdited, &EntryData::Edited(edit)));
+    let (priority, entry_count) = (Priority::Critical, before.entry_count + 1);
+    assert_eq!(world.it, TaskLoop { priority, entry_count, ..before });
+}
+
+#[test]
+fn the_title_can_be_edited_until_there_is_a_plan() {
+    let mut world = World::new().to(State::Planning);
+    world.ask(renamed("Another title"));
+    world.walk(State::AwaitingApproval);
+    let refused = world.try_ask("ann", renamed("Approve me"));
+    assert_eq!(refused, Err(Refusal::TitleHasPlan), "agents read the title");
+}
+
+#[test]
+fn an_invalid_edit_is_refused() {
+    let labels = |labels: Vec<String>| TaskEdit { labels: Some(labels), ..TaskEdit::default() };
+    let title = |title: String| TaskEdit { title: Some(title), ..TaskEdit::default() };
+    for (edit, error) in [
+        (TaskEdit::default(), TaskEditError::Empty),
+        (title(String::new()), TaskEditError::Title),
+        (title("two\nlines".to_owned()), TaskEditError::Title),
+        (title("x".repeat(201)), TaskEditError::Title),
+        (labels(vec!["a".to_owned(); 21]), TaskEditError::TooManyLabels),
+        (labels(vec!["a,b".to_owned()]), TaskEditError::Label("a,b".to_owned())),
+        (labels(vec![" a".to_owned()]), TaskEditError::Label(" a".to_owned())),
+    ] {
+        let refused = World::new().try_ask("ann", Action::Edit(edit));
+        assert_eq!(refused, Err(Refusal::InvalidEdit(error)));
+    }
+    assert_eq!(labels(vec!["x".repeat(50)]).validate(), Ok(()));
 }
 
 // Changing the request

@@ -8,7 +8,7 @@ use tamma_core::budget::SpendLimit;
 use tamma_core::cost::{Cost, Tokens, Usage};
 use tokio::sync::{Notify, watch};
 
-use crate::agent::{AgentUpdate, PlanEntry, RunEnd, RunReport};
+use crate::agent::{AgentUpdate, PlanEntry, RunEnd, RunReport, ToolCallUpdate, ToolContent};
 use crate::agent_tools::AgentQuestion;
 
 /// Tracker of a session's state. Clones share it.
@@ -133,13 +133,18 @@ impl SessionTracker {
             self.tool_ended.notify_waiters();
         }
         let locations = update["locations"].as_array().into_iter().flatten();
-        AgentUpdate::ToolCall {
+        let raw_output = &update["rawOutput"];
+        let input = &update["rawInput"];
+        AgentUpdate::ToolCall(ToolCallUpdate {
             id,
             title: text(&update["title"]),
             status,
             kind: text(&update["kind"]),
             locations: locations.filter_map(|location| text(&location["path"])).collect(),
-        }
+            input: (!input.is_null()).then(|| input.clone()),
+            content: tool_content(&update["content"], raw_output),
+            exit_code: exit_code(raw_output),
+        })
     }
 
     /// Adds the reported tokens of one turn.
@@ -177,6 +182,46 @@ fn plan_entries(list: &Value) -> Vec<PlanEntry> {
     list.as_array().into_iter().flatten().map(entry).collect()
 }
 
+/// Returns the reported output of a tool call: its content, or the raw output of the tool. `None` if
+/// the update has neither.
+fn tool_content(content: &Value, raw_output: &Value) -> Option<Vec<ToolContent>> {
+    let text = |value: &Value| value.as_str().map(str::to_owned);
+    let part = |one: &Value| match one["type"].as_str()? {
+        "content" => text(&one["content"]["text"]).map(ToolContent::Text),
+        "diff" => Some(ToolContent::Edit {
+            path: text(&one["path"])?,
+            old: text(&one["oldText"]),
+            new: text(&one["newText"])?,
+        }),
+        _ => None,
+    };
+    let parts: Option<Vec<_>> =
+        content.as_array().map(|parts| parts.iter().filter_map(part).collect());
+    if parts.as_ref().is_some_and(|parts| !parts.is_empty()) {
+        return parts;
+    }
+    raw_output_text(raw_output).map(|text| vec![ToolContent::Text(text)]).or(parts)
+}
+
+/// Returns the text in the raw output of a tool. Agents name it differently.
+fn raw_output_text(raw: &Value) -> Option<String> {
+    let fields = ["aggregated_output", "formatted_output", "output", "stdout"];
+    let text = raw.as_str().or_else(|| fields.iter().find_map(|field| raw[*field].as_str()))?;
+    let errors = raw["stderr"].as_str().filter(|_| raw["stdout"].as_str() == Some(text));
+    match errors.filter(|errors| !errors.is_empty()) {
+        Some(errors) if text.is_empty() => Some(errors.to_owned()),
+        Some(errors) => Some(format!("{text}\n{errors}")),
+        None => Some(text.to_owned()),
+    }
+}
+
+/// Returns the exit code in the raw output of a tool. Agents name it differently.
+fn exit_code(raw: &Value) -> Option<i64> {
+    ["exit_code", "exitCode", "exit"]
+        .iter()
+        .find_map(|field| raw[*field].as_i64().or_else(|| raw["metadata"][*field].as_i64()))
+}
+
 /// Merges new fields of a tool call into the known ones.
 pub(super) fn merge_tool_call(target: &mut Value, new: &Value) {
     match (target, new) {
@@ -212,6 +257,44 @@ mod tests {
         let quota = json!({ "token_count": { "input_tokens": 3, "output_tokens": 2 } });
         assert_eq!(turn_tokens(&json!({ "_meta": { "quota": quota } })), expected);
         assert_eq!(turn_tokens(&json!({ "stopReason": "end_turn" })), None);
+    }
+
+    #[test]
+    fn tool_calls_keep_input_output_edits_and_exit_code() {
+        let tracker = SessionTracker::new(false);
+        let read = |update: Value| match tracker.apply_update(update, &SpendLimit::default()) {
+            Some(AgentUpdate::ToolCall(call)) => call,
+            other => panic!("{other:?}"),
+        };
+        let call = read(json!({
+            "sessionUpdate": "tool_call", "toolCallId": "1", "title": "Edit a.rs", "kind": "edit",
+            "rawInput": { "path": "a.rs" },
+            "content": [
+                { "type": "content", "content": { "type": "text", "text": "done" } },
+                { "type": "diff", "path": "a.rs", "oldText": "a", "newText": "b" },
+                { "type": "terminal", "terminalId": "t1" },
+            ],
+        }));
+        assert_eq!(call.input, Some(json!({ "path": "a.rs" })));
+        let edit = ToolContent::Edit {
+            path: "a.rs".to_owned(),
+            old: Some("a".to_owned()),
+            new: "b".to_owned(),
+        };
+        assert_eq!(call.content, Some(vec![ToolContent::Text("done".to_owned()), edit]));
+        // The formats of Codex and OpenCode, and one without output.
+        for (raw, text, code) in [
+            (json!({ "stdout": "a", "stderr": "b", "exit_code": 101 }), Some("a\nb"), Some(101)),
+            (json!({ "output": "c", "metadata": { "exit": 1 } }), Some("c"), Some(1)),
+            (json!(null), None, None),
+        ] {
+            let call = read(json!({
+                "sessionUpdate": "tool_call_update", "toolCallId": "2", "status": "completed",
+                "rawOutput": raw,
+            }));
+            let text = text.map(|text| vec![ToolContent::Text(text.to_owned())]);
+            assert_eq!((call.content, call.exit_code), (text, code));
+        }
     }
 
     #[test]

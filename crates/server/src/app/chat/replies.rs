@@ -36,7 +36,7 @@ impl App {
         Ok(ChatReply {
             lines: vec![
                 format!("“{}”: {state}{paused}. Next: {next}.", card.title),
-                format!("{attempts}, {} spent.", format_usd(card.spend.usd)),
+                format!("{attempts}, cost {}.", card.spend),
             ],
             tasks: vec![task_mention(&card)],
             references: self.newest_references(task, 1).await?,
@@ -74,14 +74,10 @@ impl App {
     ) -> Result<ChatReply, Error> {
         if let Some(task) = task {
             let card = self.task_card(task).await?;
-            let prefix = if card.spend.estimated { "≈ " } else { "" };
-            let usd = format_usd(card.spend.usd);
             let attempts = pluralize(card.iterations, "iteration");
-            let tokens = card.spend.tokens;
-            let mut lines = vec![format!(
-                "“{}” has cost {prefix}{usd}: {attempts}, {tokens} tokens.",
-                card.title
-            )];
+            let (spend, tokens) = (&card.spend, card.spend.tokens);
+            let mut lines =
+                vec![format!("“{}” has cost {spend}: {attempts}, {tokens} tokens.", card.title)];
             let report = self.report(task, None).await?.report;
             for (what, spent) in &report.costs {
                 let (usd, runs) = (format_usd(spent.usd), pluralize(spent.runs, "run"));
@@ -600,7 +596,10 @@ fn consequence(answer: AnswerKind) -> &'static str {
         AnswerKind::Reject => "this plan will not run, and someone chooses the next step",
         AnswerKind::RevisePlan => "the planner writes a new plan, which needs approval again",
         AnswerKind::Accept => "exactly this commit is delivered",
-        AnswerKind::RequestChanges => "your comments go to the agent for another attempt",
+        AnswerKind::RequestChanges => {
+            "your comments go back with the change, and the rules decide between another attempt, a \
+             new plan and a person"
+        }
         AnswerKind::Override => "the prohibition is lifted for this plan only, under your name",
         AnswerKind::Reply => "the agent reads your reply and continues",
         AnswerKind::Continue => "work continues where it stopped",
@@ -671,7 +670,7 @@ fn next_step_text(card: &TaskCard) -> String {
     card.next_text.clone().unwrap_or_else(|| "nothing, the task is closed".to_owned())
 }
 
-fn describe_file_change(change: &FileChange) -> String {
+pub(super) fn describe_file_change(change: &FileChange) -> String {
     format!("{} {}: {}", change.action, change.path, change.description)
 }
 

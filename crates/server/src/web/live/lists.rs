@@ -18,7 +18,7 @@ use futures_util::stream;
 use serde::Deserialize;
 use strum::IntoEnumIterator as _;
 use tamma_core::access::ProjectScope;
-use tamma_core::ids::{Digest, PipelineId, TaskId};
+use tamma_core::ids::{Digest, PipelineId, ProjectId, TaskId};
 use tamma_core::task_loop::Phase;
 use tamma_store::TaskChange;
 use tokio::sync::OnceCell;
@@ -64,6 +64,8 @@ type StreamUpdate = Result<Option<Event>, Error>;
 /// Current card of a task, and the counts of all columns.
 struct BoardUpdate {
     card: dto::TaskCard,
+    /// Name of the card's project.
+    project: String,
     counts: BoardCounts,
 }
 
@@ -102,7 +104,9 @@ impl BoardUpdate {
         let by_state = app.store.count_by_state(None).await?;
         let waiting = app.store.count_waiting(None).await?;
         let agent_limit = agent_limit(app, &BoardQuery::default()).await?;
-        Ok(Some(Arc::new(Self { card, counts: BoardCounts { by_state, waiting, agent_limit } })))
+        let project = app.project_by_id(ProjectId(card.project)).await?.name;
+        let counts = BoardCounts { by_state, waiting, agent_limit };
+        Ok(Some(Arc::new(Self { card, project, counts })))
     }
 }
 
@@ -215,7 +219,7 @@ pub(in crate::web) async fn board_stream(
 ) -> Result<Response, PageError> {
     let subscriber = ListSubscriber::new(&state, &session, &headers, since.since).await?;
     let feed = state.board_feed.clone();
-    let one_by_one = query.is_unfiltered() && !since.empty;
+    let one_by_one = query.is_default() && !since.empty;
     let first = (subscriber, BTreeMap::new());
     let parts = stream::unfold(first, move |(mut subscriber, mut sent_counts)| {
         let (feed, query) = (feed.clone(), query.clone());
@@ -257,7 +261,7 @@ async fn card_update(
     let waiting_on = subscriber.permissions.waiting_on(card).await;
     let html = render_html(&CardFragment {
         layout: subscriber.layout.clone(),
-        card: BoardCard::new(card, waiting_on),
+        card: BoardCard::new(card, &update.project, waiting_on, &subscriber.permissions),
     })?;
     let item = format!("<li id=\"card-{id}\">{html}</li>");
     let mut parts = vec![
@@ -354,10 +358,12 @@ async fn inbox_update(subscriber: &mut ListSubscriber, event: LiveEvent) -> Stre
     let waiting = app.store.count_waiting(None).await?;
     let mut parts = match item {
         Some(item) => {
-            let html = render_html(&item)?;
+            let (html, key) = (render_html(&item)?, item.question_key());
+            // The same question stays as it is: the viewer may be typing an answer.
+            let other = format!("#inbox > #ask-{id}:not([data-question='{key}'])");
             vec![
                 partial(&format!("#inbox:not(:has(> #ask-{id}))"), "beforeend", &html),
-                partial(&format!("#inbox > #ask-{id}"), "outerMorph", &html),
+                partial(&other, "outerMorph", &html),
             ]
         }
         None => vec![partial(&format!("#inbox > #ask-{id}"), "delete", "")],

@@ -1,18 +1,24 @@
 //! Action forms of a task, each with its consequence.
 
-use strum::Display;
+use strum::{Display, IntoEnumIterator as _};
 use tamma_core::cause::{AlertCause, PullRequestProblem};
 use tamma_core::format::{format_usd, pluralize};
+use tamma_core::ids::Name;
+use tamma_core::task::Priority;
 use tamma_core::task_loop::{AnswerKind, State};
+use uuid::Uuid;
 
 use super::TaskData;
+use crate::app::preview_answer;
 use crate::clock;
 use crate::web::board::serialized_name;
 use crate::web::labels::{short_hash, state_label};
-use crate::web::layout::Link;
+use crate::web::layout::{Link, SelectOption};
 
 /// Form of one action.
 pub(in crate::web) struct ActionForm {
+    /// Task that the form acts on.
+    pub(in crate::web) task: Uuid,
     pub(in crate::web) name: &'static str,
     pub(in crate::web) action: &'static str,
     /// Consequence of the action, in one sentence.
@@ -26,6 +32,8 @@ pub(in crate::web) struct ActionForm {
     pub(in crate::web) input: ActionInput,
     /// Link to a page with more detailed input.
     pub(in crate::web) link: Option<Link>,
+    /// Page to return to; `None` for the task page.
+    pub(in crate::web) back: Option<&'static str>,
     /// Set if the form is expanded.
     pub(in crate::web) is_open: bool,
     /// Idempotency key: a repeated submission has no further effect.
@@ -64,12 +72,25 @@ pub(in crate::web) enum ActionInput {
     Nothing,
     /// Comments on lines of the change.
     LineComments,
+    /// Next step after a rejection.
+    RejectNext,
     /// Additional runs, dollars and tokens.
     BudgetGrant,
     /// State to return to.
     TargetState(Vec<StateOption>),
     /// Rating from 1 to 5.
     Stars,
+    /// Title, priority and labels.
+    Details(DetailFields),
+}
+
+/// Fields of a task that can be edited.
+pub(in crate::web) struct DetailFields {
+    /// `None` once there is a plan for the title.
+    pub(in crate::web) title: Option<String>,
+    pub(in crate::web) priorities: Vec<SelectOption>,
+    /// Labels, separated by commas.
+    pub(in crate::web) labels: String,
 }
 
 pub(in crate::web) struct StateOption {
@@ -85,6 +106,7 @@ impl ActionForm {
         consequence: impl Into<String>,
     ) -> Self {
         Self {
+            task: Uuid::nil(),
             name,
             action,
             consequence: consequence.into(),
@@ -95,6 +117,7 @@ impl ActionForm {
             text: None,
             input: ActionInput::Nothing,
             link: None,
+            back: None,
             is_open: false,
             idempotency_key: clock::new_id().to_string(),
         }
@@ -134,8 +157,14 @@ impl ActionForm {
 }
 
 /// Builds the forms that answer the open question. The first one is expanded.
-pub(super) fn answer_forms(data: &TaskData, answers: &[AnswerKind]) -> Vec<ActionForm> {
-    let mut forms: Vec<_> = answers.iter().map(|answer| answer_form(data, *answer)).collect();
+pub(super) fn answer_forms(
+    data: &TaskData,
+    answers: &[AnswerKind],
+    person: Option<&Name>,
+) -> Vec<ActionForm> {
+    let mut forms: Vec<_> =
+        answers.iter().map(|answer| answer_form(data, *answer, person)).collect();
+    set_task(&mut forms, data);
     if let Some(first) = forms.first_mut() {
         first.is_open = true;
         if first.style == ButtonStyle::Normal {
@@ -145,8 +174,25 @@ pub(super) fn answer_forms(data: &TaskData, answers: &[AnswerKind]) -> Vec<Actio
     forms
 }
 
+/// Returns the consequence of an answer, as the state machine computes it.
+fn consequence_of(data: &TaskData, answer: AnswerKind, person: Option<&Name>) -> String {
+    let preview = person
+        .and_then(|person| {
+            preview_answer(&data.task_loop, &data.rules, person, answer, clock::now())
+        })
+        .filter(|_| data.detail.read_error.is_none());
+    // Its consequence depends on the state that the person chooses.
+    preview.unwrap_or_else(|| "The task continues from there.".to_owned())
+}
+
+fn set_task(forms: &mut [ActionForm], data: &TaskData) {
+    for form in forms {
+        form.task = data.detail.card.id;
+    }
+}
+
 #[expect(clippy::too_many_lines, reason = "one form per answer")]
-fn answer_form(data: &TaskData, answer: AnswerKind) -> ActionForm {
+fn answer_form(data: &TaskData, answer: AnswerKind, person: Option<&Name>) -> ActionForm {
     let plan = data.detail.plan.as_ref();
     let hash = plan.map(|plan| plan.hash.clone()).unwrap_or_default();
     let version = plan.map_or(0, |plan| plan.version);
@@ -159,17 +205,16 @@ fn answer_form(data: &TaskData, answer: AnswerKind) -> ActionForm {
     {
         return form;
     }
+    let consequence = consequence_of(data, answer, person);
     match answer {
         AnswerKind::Approve => {
+            let starts = consequence.ends_with("a slot is free.");
             let limit = data.budget_limit().usd.map(|limit| {
                 let left = format_usd(limit.saturating_sub(data.detail.card.spend.usd));
                 format!(" It can spend up to {left} more.")
             });
-            let consequence = format!(
-                "A {}-tier agent starts when a slot is free.{}",
-                data.task_loop.tier,
-                limit.unwrap_or_default()
-            );
+            let limit = limit.filter(|_| starts).unwrap_or_default();
+            let consequence = format!("{consequence}{limit}");
             let button = format!("Approve plan {version}");
             ActionForm::new("Approve", "approve", button, consequence)
                 .scope(ActionScope::Plan(hash))
@@ -183,16 +228,13 @@ fn answer_form(data: &TaskData, answer: AnswerKind) -> ActionForm {
             "Reject",
             "reject",
             format!("Reject plan {version}"),
-            "This plan will not run. The task waits for someone to choose the next step.",
+            format!("Plan {version} will not run. You choose what happens next."),
         )
         .style(ButtonStyle::Danger)
         .scope(ActionScope::Plan(hash))
-        .required_reason(),
+        .required_reason()
+        .input(ActionInput::RejectNext),
         AnswerKind::RevisePlan => {
-            let consequence = format!(
-                "The planner writes plan {}, which needs approval again. Nothing runs until then.",
-                version + 1
-            );
             let link =
                 Link::new(format!("/tasks/{}/plan/edit", data.detail.card.id), "Edit the plan");
             let form = ActionForm::new("Revise plan", "ask_changes", "Revise plan", consequence)
@@ -205,81 +247,54 @@ fn answer_form(data: &TaskData, answer: AnswerKind) -> ActionForm {
             "Override",
             "override",
             "Override prohibition",
-            "The prohibition is lifted for this plan only, which then needs approval. Your name \
-             and reason are recorded.",
+            format!("{consequence} Your name and reason are recorded."),
         )
         .style(ButtonStyle::Danger)
         .scope(ActionScope::Plan(hash))
         .scope_note(about_plan)
         .required_reason(),
-        AnswerKind::Accept => ActionForm::new(
-            "Accept",
-            "accept",
-            "Accept change",
-            format!("Commit {short_commit} is delivered to the task's branch."),
-        )
-        .scope(ActionScope::Commit(commit))
-        .scope_note(format!("Covers commit {short_commit} only. A new commit needs a new review."))
-        .optional_reason(),
-        AnswerKind::RequestChanges => ActionForm::new(
-            "Request changes",
-            "rework",
-            "Request changes",
-            "Your comments go to the agent, which reworks the change. Gates and review run again.",
-        )
-        .scope(ActionScope::Commit(commit))
-        .optional_text("comments", "What should change?")
-        .input(ActionInput::LineComments),
-        AnswerKind::Reply => ActionForm::new(
-            "Reply",
-            "reply",
-            "Send reply",
-            "Your reply goes to the agent, and the task continues.",
-        )
-        .required_text("text", "Your reply"),
-        AnswerKind::Continue => ActionForm::new(
-            "Continue",
-            "continue",
-            "Continue",
-            "The task continues where it stopped, with the additional limits below.",
-        )
-        .input(ActionInput::BudgetGrant),
+        AnswerKind::Accept => ActionForm::new("Accept", "accept", "Accept change", consequence)
+            .scope(ActionScope::Commit(commit))
+            .scope_note(format!(
+                "Covers commit {short_commit} only. A new commit needs a new review."
+            ))
+            .optional_reason(),
+        AnswerKind::RequestChanges => {
+            ActionForm::new("Request changes", "rework", "Request changes", consequence)
+                .scope(ActionScope::Commit(commit))
+                .optional_text("comments", "What should change?")
+                .input(ActionInput::LineComments)
+        }
+        AnswerKind::Reply => ActionForm::new("Reply", "reply", "Send reply", consequence)
+            .required_text("text", "Your reply"),
+        AnswerKind::Continue => ActionForm::new("Continue", "continue", "Continue", consequence)
+            .input(ActionInput::BudgetGrant),
         AnswerKind::Retry => {
-            let form = ActionForm::new("Retry", "retry", "Retry", "The failed step runs again.");
+            let form = ActionForm::new("Retry", "retry", "Retry", consequence);
             match data.detail.question.as_ref().map(|question| question.cause) {
                 Some(AlertCause::Blocked(_) | AlertCause::Rejected) => form,
                 _ => form.input(ActionInput::BudgetGrant),
             }
         }
-        AnswerKind::ChangeTask => change_task_form(),
+        AnswerKind::ChangeTask => change_task_form(consequence),
         AnswerKind::RollBack => {
-            let form = ActionForm::new(
-                "Roll back",
-                "roll_back",
-                "Roll back",
-                "The task returns to an earlier state and continues from there.",
-            )
-            .required_reason();
+            let form = ActionForm::new("Roll back", "roll_back", "Roll back", consequence)
+                .required_reason();
             form.input(ActionInput::TargetState(rollback_states(data)))
         }
         AnswerKind::Skip => ActionForm::new(
             "Skip",
             "skip",
             "Skip step",
-            "The failed step counts as done. Your name and reason are recorded.",
+            format!("{consequence} Your name and reason are recorded."),
         )
         .style(ButtonStyle::Danger)
         .required_reason(),
         AnswerKind::Convene => convene_form(data),
-        AnswerKind::Cancel => cancel_form(),
-        AnswerKind::Abandon => ActionForm::new(
-            "Abandon",
-            "abandon",
-            "Abandon task",
-            "The task ends as failed. Its work stays on its branch, and lessons are captured.",
-        )
-        .style(ButtonStyle::Danger)
-        .required_reason(),
+        AnswerKind::Cancel => cancel_form(consequence),
+        AnswerKind::Abandon => ActionForm::new("Abandon", "abandon", "Abandon task", consequence)
+            .style(ButtonStyle::Danger)
+            .required_reason(),
     }
 }
 
@@ -310,10 +325,10 @@ fn pull_request_form(problem: PullRequestProblem, answer: AnswerKind) -> Option<
             go_on("Leave the merge to a person", "Tamma waits until somebody merges it.")
         }
         (P::Blocked, AnswerKind::Retry) => again("Tamma tries it again."),
-        (P::Closed, AnswerKind::Cancel) => Some(ActionForm {
-            consequence: "The task is cancelled. Your reason becomes a proposed lesson.".to_owned(),
-            ..cancel_form()
-        }),
+        (P::Closed, AnswerKind::Cancel) => {
+            let consequence = "The task is cancelled. Your reason becomes a proposed lesson.";
+            Some(cancel_form(consequence.to_owned()))
+        }
         (_, AnswerKind::Skip) => Some(
             ActionForm::new(
                 "Skip",
@@ -340,8 +355,7 @@ fn rollback_states(data: &TaskData) -> Vec<StateOption> {
         .collect()
 }
 
-fn change_task_form() -> ActionForm {
-    let consequence = "Edit the request and replan.";
+fn change_task_form(consequence: String) -> ActionForm {
     ActionForm::new("Change task", "modify", "Save and replan", consequence)
         .required_text("note", "New request")
 }
@@ -359,20 +373,35 @@ fn convene_form(data: &TaskData) -> ActionForm {
         .required_text("question", "What should the council find out?")
 }
 
-fn cancel_form() -> ActionForm {
-    let consequence = "The task stops for good. Its work stays on its branch.";
+fn edit_form(data: &TaskData) -> ActionForm {
+    let card = &data.detail.card;
+    let chosen = card.priority.to_string();
+    let option = |it: Priority| SelectOption::new(it.to_string(), it.to_string(), &chosen);
+    let fields = DetailFields {
+        title: data.task_loop.plan.is_none().then(|| card.title.clone()),
+        priorities: Priority::iter().map(option).collect(),
+        labels: card.labels.join(", "),
+    };
+    let what =
+        if fields.title.is_some() { "Title, priority and labels" } else { "Priority and labels" };
+    ActionForm::new("Edit", "edit", "Save", format!("{what}. Nothing is replanned."))
+        .input(ActionInput::Details(fields))
+}
+
+fn cancel_form(consequence: String) -> ActionForm {
     ActionForm::new("Cancel task", "cancel", "Cancel task", consequence)
         .style(ButtonStyle::Danger)
         .required_reason()
 }
 
 /// Builds the forms that are always available.
-pub(super) fn control_forms(data: &TaskData) -> Vec<ActionForm> {
+pub(super) fn control_forms(data: &TaskData, person: Option<&Name>) -> Vec<ActionForm> {
     let card = &data.detail.card;
     if card.state.is_terminal() {
         let consequence = "Your rating counts in the metrics. You can change it later.";
         let form = ActionForm::new("Rate", "rate", "Rate task", consequence);
-        return vec![form.optional_reason().input(ActionInput::Stars)];
+        let form = form.optional_reason().input(ActionInput::Stars);
+        return vec![ActionForm { task: card.id, ..form }];
     }
     let first = if card.paused {
         ActionForm::new("Resume", "resume", "Resume", "Continues where it stopped.")
@@ -380,7 +409,8 @@ pub(super) fn control_forms(data: &TaskData) -> Vec<ActionForm> {
     } else {
         ActionForm::new("Pause", "pause", "Pause", "No new work starts until the task is resumed.")
     };
-    let mut forms = vec![first, change_task_form()];
+    let change_task = consequence_of(data, AnswerKind::ChangeTask, person);
+    let mut forms = vec![first, edit_form(data), change_task_form(change_task)];
     // An open question offers it among its answers.
     let can_convene = data.detail.question.is_none()
         && data.task_loop.can_convene(&data.rules)
@@ -396,7 +426,8 @@ pub(super) fn control_forms(data: &TaskData) -> Vec<ActionForm> {
     if can_convene {
         forms.push(convene_form(data));
     }
-    forms.push(cancel_form());
+    forms.push(cancel_form(consequence_of(data, AnswerKind::Cancel, person)));
+    set_task(&mut forms, data);
     forms
 }
 

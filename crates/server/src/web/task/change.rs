@@ -1,74 +1,217 @@
-//! Change tab of a task: its diff.
+//! Change tab of a task: its diff, with comments and marks of the reader.
+
+mod diff;
+mod files;
+mod generated;
+mod rows;
+mod submit;
+mod threads;
+mod tree;
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use axum::extract::{Path, Query};
 use serde::Deserialize;
+use tamma_core::access::Permission;
+use tamma_core::format::{format_number, pluralize};
 use tamma_core::ids::TaskId;
-use tamma_core::review::patch::{self, PatchLine};
-use tamma_core::task_loop::AnswerKind;
+use tamma_core::review::patch::LineSide;
+use tamma_core::rules::critical_paths;
+use tamma_store::{CommentDraft, StoredComment};
 use uuid::Uuid;
 
+use self::diff::{FileDiff, mark_fresh_rows, parse_files};
+use self::rows::{DiffLayout, RowContext};
+use self::threads::{FileThreads, LineKey};
+use self::tree::{TreeFile, file_tree};
+use super::super::html::SafeHtml;
 use super::super::labels::short_hash;
 use super::super::layout::{DisplayTime, Layout};
+use super::super::permissions::PagePermissions;
 use super::super::session::Session;
-use super::super::{PageError, PageResult, WebState, render};
-use super::{TaskPageContext, task_page};
-use crate::app::{Error, PostedComment};
+use super::super::{PageError, PageResult, WebState, markdown, render};
+use super::{TaskData, TaskPageContext, task_page};
+use crate::app::{App, ChangeForReview, Error};
 
-/// Maximum number of lines without `?all=true`.
-const MAX_LINES: usize = 2_000;
+pub(in crate::web) use self::files::{context, file_fragment, image};
+pub(in crate::web) use self::submit::{mark_viewed, save_comment};
+
+/// Lines of a file from which its diff is loaded on request.
+const LARGE_FILE_ROWS: usize = 500;
+
+/// Lines of a page from which further files are loaded on request.
+const MAX_PAGE_ROWS: usize = 8_000;
+
+/// Size of `.gitattributes` that is read, in bytes.
+const MAX_ATTRIBUTES_BYTES: usize = 100_000;
 
 task_page!(ChangePage, "task_change.html", { change: Option<ChangeView> });
 
 struct ChangeView {
     short_commit: String,
-    summary: String,
+    verdict: &'static str,
     /// The end of the patch is missing.
     is_truncated: bool,
-    accepts_comments: bool,
-    files: Vec<DiffFile>,
-    /// Number of lines that are left out.
-    remaining: usize,
+    can_comment: bool,
+    files: Vec<FileView>,
+    tree: SafeHtml,
+    added: String,
+    removed: String,
+    viewed: usize,
+    drafts: usize,
+    layout: &'static str,
+    unified_href: String,
+    split_href: String,
+    since: Option<SinceView>,
+    /// Comments on files that are no longer part of the change.
+    elsewhere: Vec<ElsewhereComment>,
 }
 
-struct DiffFile {
-    id: String,
+/// Choice to see only what is new since the reader's last review.
+struct SinceView {
+    short_commit: String,
+    is_on: bool,
+    href: String,
+    /// Number of files that differ, as text.
+    summary: String,
+}
+
+struct ElsewhereComment {
+    by: String,
+    at: DisplayTime,
     path: String,
+    html: SafeHtml,
+}
+
+struct FileView {
+    number: usize,
+    path: String,
+    old_path: Option<String>,
     action: &'static str,
     added: usize,
     removed: usize,
-    is_planned: bool,
-    rows: Vec<DiffRow>,
+    flags: Vec<FileFlag>,
+    digest: String,
+    viewed: ViewedMark,
+    comments: usize,
+    /// Set if the file is expanded.
+    is_open: bool,
+    body: FileBody,
+    /// Changed lines of the last reviewed version that are gone.
+    gone: usize,
 }
 
-enum DiffRow {
-    /// Start of a hunk, or another line that git writes about the file.
-    Header(String),
-    Line(DiffLine),
+/// Label of a file.
+struct FileFlag {
+    class: &'static str,
+    text: &'static str,
 }
 
-struct DiffLine {
-    kind: &'static str,
-    sign: &'static str,
-    text: String,
-    /// Line number before the change.
-    old_number: Option<u32>,
-    /// Line number after the change.
-    new_number: Option<u32>,
-    comments: Vec<LineCommentView>,
+/// Whether the reader has viewed a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ViewedMark {
+    No,
+    Yes,
+    /// Viewed, and changed since then.
+    Changed,
 }
 
-/// Comment on a line of the diff.
-struct LineCommentView {
-    by: String,
-    at: DisplayTime,
-    text: String,
+enum FileBody {
+    Rows(SafeHtml),
+    /// Loaded on request: address of the rows, address of the page with them, and number of lines.
+    Lazy {
+        rows_href: String,
+        page_href: String,
+        lines: String,
+    },
+    /// Binary file that is shown as an image, before and after the change.
+    Images {
+        old: Option<String>,
+        new: Option<String>,
+    },
+    Binary,
+    /// Only the name or the mode changed.
+    Empty,
 }
 
 /// Query parameters of the change tab.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub(in crate::web) struct ChangeQuery {
+    /// `unified` or `split`.
+    view: Option<String>,
+    /// Shows every file.
     all: bool,
+    /// Number of a file to show although it is large or folded.
+    file: Option<usize>,
+    /// File and line to comment on, such as `3-n12`.
+    comment: Option<String>,
+    /// Shows only what is new since the reader's last review.
+    since: bool,
+}
+
+impl ChangeQuery {
+    fn layout(&self) -> DiffLayout {
+        DiffLayout::from_query(self.view.as_deref())
+    }
+
+    /// Returns the file and line of the requested comment form.
+    fn open_form(&self) -> Option<(usize, LineKey)> {
+        let (file, line) = self.comment.as_deref()?.split_once('-')?;
+        let side = match line.chars().next()? {
+            'o' => LineSide::Old,
+            'n' => LineSide::New,
+            _ => return None,
+        };
+        Some((file.parse().ok()?, (side, line.get(1..)?.parse().ok()?)))
+    }
+}
+
+/// Returns the parameters of links to the same page.
+fn link_query(layout: DiffLayout, since: bool) -> String {
+    let since = if since { "&since=true" } else { "" };
+    format!("view={}{since}", layout.name())
+}
+
+/// Change with everything that its rows need.
+struct LoadedChange {
+    change: ChangeForReview,
+    comments: Vec<StoredComment>,
+    drafts: Vec<CommentDraft>,
+    viewed: BTreeMap<String, String>,
+}
+
+impl LoadedChange {
+    async fn load(app: &App, session: &Session, id: TaskId) -> Result<Self, Error> {
+        let change = app.change_for_review(id, session.person.as_ref()).await?;
+        let comments = app.line_comments(id).await?;
+        let (drafts, viewed) = match &session.person {
+            Some(person) => {
+                (app.store.drafts(id, person).await?, app.store.viewed_files(id, person).await?)
+            }
+            None => (Vec::new(), BTreeMap::new()),
+        };
+        Ok(Self { change, comments, drafts, viewed })
+    }
+
+    /// Parses the files, and marks what is new since the reader's last review. Returns the number of
+    /// lines that are gone, by file.
+    fn files(&self) -> (Vec<FileDiff<'_>>, Vec<usize>) {
+        let mut files = parse_files(&self.change.patch);
+        let Some(earlier) = &self.change.last_reviewed else {
+            let none = vec![0; files.len()];
+            return (files, none);
+        };
+        let before = parse_files(&earlier.patch);
+        let gone = files
+            .iter_mut()
+            .map(|file| {
+                let same = before.iter().find(|it| it.path == file.path);
+                mark_fresh_rows(file, same)
+            })
+            .collect();
+        (files, gone)
+    }
 }
 
 pub(in crate::web) async fn page(
@@ -78,186 +221,225 @@ pub(in crate::web) async fn page(
     Query(query): Query<ChangeQuery>,
 ) -> PageResult {
     let (context, data) = TaskPageContext::load(&state, &session, id, "change").await?;
-    let loaded = async {
-        let planned: Vec<String> = match &data.detail.plan {
-            Some(_) => {
-                let plan = state.app.current_plan(TaskId(id)).await?.content;
-                plan.map(|plan| plan.file_changes.into_iter().map(|it| it.path).collect())
-                    .unwrap_or_default()
-            }
-            None => Vec::new(),
-        };
-        let comments = state.app.line_comments(TaskId(id)).await?;
-        match state.app.latest_change(TaskId(id)).await {
-            Ok(change) => Ok(Some((change, planned, comments))),
-            Err(Error::NotFound { .. }) => Ok(None),
-            Err(error) => Err(error),
-        }
+    let page_error = |error: Error| PageError::new(Layout::for_session(&session), error);
+    let loaded = match LoadedChange::load(&state.app, &session, TaskId(id)).await {
+        Ok(loaded) => loaded,
+        Err(Error::NotFound { .. }) => return render(&ChangePage::new(context, None)),
+        Err(error) => return Err(page_error(error)),
     };
-    let loaded =
-        loaded.await.map_err(|error| PageError::new(Layout::for_session(&session), error))?;
-    let accepts_comments = data.detail.card.answers.contains(&AnswerKind::RequestChanges);
-    let change = loaded.map(|(change, planned, comments)| {
-        let limit = if query.all { usize::MAX } else { MAX_LINES };
-        let (files, remaining) = diff_files(&change.patch, &planned, &comments, limit);
-        let passed = if change.passed { "Passed review" } else { "Did not pass review" };
-        ChangeView {
-            short_commit: short_hash(&change.commit),
-            summary: format!("{passed}. Lines that look like secrets are hidden."),
-            is_truncated: change.is_truncated,
-            accepts_comments,
-            files,
-            remaining,
+    let planned: Vec<String> = match &data.detail.plan {
+        Some(_) => {
+            let plan = state.app.current_plan(TaskId(id)).await.map_err(page_error)?.content;
+            plan.map(|plan| plan.file_changes.into_iter().map(|it| it.path).collect())
+                .unwrap_or_default()
         }
-    });
-    render(&ChangePage::new(context, change))
+        None => Vec::new(),
+    };
+    let can_comment = PagePermissions::for_session(&state.app, &session)
+        .allows(data.detail.card.project, Permission::Work)
+        && session.person.is_some();
+    let base = loaded.change.base.or(data.task_loop.pin.map(|pin| pin.base));
+    let attributes = match base {
+        Some(base) => state
+            .app
+            .commit_file(data.task_loop.project, base, ".gitattributes", MAX_ATTRIBUTES_BYTES)
+            .await
+            .map_err(page_error)?,
+        None => None,
+    };
+    let attributes = attributes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+    let (files, gone) = loaded.files();
+    let paths = files.iter().map(|file| file.path.as_str());
+    let builder = PageBuilder {
+        data: &data,
+        loaded: &loaded,
+        query: &query,
+        planned: &planned,
+        attributes: attributes.as_deref().unwrap_or_default(),
+        critical: critical_paths(paths, &data.rules).into_iter().collect(),
+        rows: RowContext {
+            task: id,
+            csrf: session.csrf_token(),
+            layout: query.layout(),
+            query: link_query(query.layout(), query.since).replace('&', "&#38;"),
+            commit: loaded.change.commit.to_string(),
+            can_comment,
+            can_expand: state.app.read_commit_file.is_some(),
+            open_form: query.open_form(),
+            only_fresh: query.since && loaded.change.last_reviewed.is_some(),
+        },
+    };
+    let change = builder.change(&files, &gone);
+    render(&ChangePage::new(context, Some(change)))
 }
 
-/// Parses a patch into files with their comments, and counts the lines beyond `limit`.
-fn diff_files(
-    patch: &str,
-    planned: &[String],
-    comments: &[PostedComment],
-    limit: usize,
-) -> (Vec<DiffFile>, usize) {
-    let mut files: Vec<DiffFile> = Vec::new();
-    let (mut shown, mut remaining, mut old) = (0, 0, 0_u32);
-    for row in patch::lines(patch) {
-        if let PatchLine::File(path) = row {
-            let is_planned = planned.is_empty() || planned.contains(&path);
-            files.push(DiffFile {
-                id: format!("f{}", files.len() + 1),
-                action: "changed",
-                is_planned,
-                path,
-                added: 0,
-                removed: 0,
-                rows: Vec::new(),
-            });
-            continue;
-        }
-        let Some(file) = files.last_mut() else { continue };
-        if let PatchLine::Header(text) = row
-            && let Some(word) = file_header_action(text)
-        {
-            file.action = if word.is_empty() { file.action } else { word };
-            continue;
-        }
-        let row = match row {
-            PatchLine::Hunk(first, text) => {
-                old = first;
-                DiffRow::Header(text.to_owned())
-            }
-            PatchLine::Removed(text) => {
-                file.removed += 1;
-                old += 1;
-                DiffRow::Line(DiffLine::new("del", "−", text, Some(old - 1), None))
-            }
-            PatchLine::Context(number, text) => {
-                old += 1;
-                DiffRow::Line(DiffLine::new("same", " ", text, Some(old - 1), Some(number)))
-            }
-            PatchLine::Added(number, text) => {
-                file.added += 1;
-                DiffRow::Line(DiffLine::new("add", "+", text, None, Some(number)))
-            }
-            PatchLine::Header(text) => DiffRow::Header(text.to_owned()),
-            PatchLine::File(_) => continue,
-        };
-        if shown >= limit {
-            remaining += 1;
-            continue;
-        }
-        shown += 1;
-        file.rows.push(match row {
-            DiffRow::Line(line) => DiffRow::Line(line.with_comments(&file.path, comments)),
-            header @ DiffRow::Header(_) => header,
-        });
-    }
-    (files, remaining)
+/// Builds the view of a change.
+struct PageBuilder<'a> {
+    data: &'a TaskData,
+    loaded: &'a LoadedChange,
+    query: &'a ChangeQuery,
+    /// Paths in the plan; empty without one.
+    planned: &'a [String],
+    /// Text of `.gitattributes` at the base.
+    attributes: &'a str,
+    /// Paths that the rules call critical.
+    critical: BTreeSet<&'a str>,
+    rows: RowContext,
 }
 
-/// Returns the label of a header line that git writes for a file. It is empty for a header without
-/// a label, and `None` for other lines.
-fn file_header_action(text: &str) -> Option<&'static str> {
-    const KNOWN: [(&str, &str); 8] = [
-        ("new file mode ", "new"),
-        ("deleted file mode ", "deleted"),
-        ("rename from ", "renamed"),
-        ("rename to ", "renamed"),
-        ("similarity index ", ""),
-        ("dissimilarity index ", ""),
-        ("old mode ", "mode changed"),
-        ("new mode ", "mode changed"),
-    ];
-    KNOWN.iter().find(|(start, _)| text.starts_with(start)).map(|(_, word)| *word)
-}
-
-impl DiffLine {
-    fn new(
-        kind: &'static str,
-        sign: &'static str,
-        text: &str,
-        old_number: Option<u32>,
-        new_number: Option<u32>,
-    ) -> Self {
-        Self { kind, sign, text: text.to_owned(), old_number, new_number, comments: Vec::new() }
-    }
-
-    /// Adds the comments on this line of `path`.
-    fn with_comments(self, path: &str, posted: &[PostedComment]) -> Self {
-        let number = self.new_number;
-        let about = posted
+impl PageBuilder<'_> {
+    fn change(&self, files: &[FileDiff<'_>], gone: &[usize]) -> ChangeView {
+        let mut shown_rows = 0;
+        let mut views: Vec<FileView> = files
             .iter()
-            .filter(|it| it.comment.file == path && Some(it.comment.line) == number)
-            .map(LineCommentView::new);
-        Self { comments: about.collect(), ..self }
-    }
-}
-
-impl LineCommentView {
-    fn new(posted: &PostedComment) -> Self {
-        Self {
-            by: posted.by.clone(),
-            at: DisplayTime::absolute(posted.at),
-            text: posted.comment.text.clone(),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::dto::LineComment;
-
-    const PATCH: &str = "diff --git a/a.txt b/a.txt\nnew file mode 100644\nindex 0..1\n\
-        --- /dev/null\n+++ b/a.txt\n@@ -0,0 +1,2 @@\n+one\n+<b>two</b>\n\
-        diff --git a/b.txt b/b.txt\ndeleted file mode 100644\n--- a/b.txt\n+++ /dev/null\n\
-        @@ -1 +0,0 @@\n-gone\n";
-
-    #[test]
-    fn git_header_lines_label_their_file() {
-        let (files, remaining) = diff_files(PATCH, &["a.txt".to_owned()], &[], usize::MAX);
-        let shown: Vec<_> = files
-            .iter()
-            .map(|it| (it.path.as_str(), it.action, it.is_planned, it.rows.len()))
+            .zip(gone)
+            .map(|(file, gone)| self.file(file, *gone, &mut shown_rows))
             .collect();
-        assert_eq!(shown, [("a.txt", "new", true, 3), ("b.txt", "deleted", false, 2)]);
-        assert_eq!(remaining, 0);
-        assert_eq!(self::diff_files(PATCH, &[], &[], 2).1, 3);
+        let since = self.since(files, gone);
+        if self.rows.only_fresh {
+            let is_changed = |number: usize| {
+                let index = number.saturating_sub(1);
+                files.get(index).is_some_and(is_fresh_file)
+                    || gone.get(index).is_some_and(|it| *it > 0)
+            };
+            views.retain(|view| is_changed(view.number));
+        }
+        let tree: Vec<TreeFile<'_>> = views
+            .iter()
+            .map(|view| TreeFile {
+                number: view.number,
+                path: &view.path,
+                is_viewed: view.viewed == ViewedMark::Yes,
+                comments: view.comments,
+            })
+            .collect();
+        let sum = |of: fn(&FileDiff<'_>) -> usize| {
+            format_number(files.iter().map(of).sum::<usize>() as u64)
+        };
+        let ChangeForReview { commit, passed, is_truncated, .. } = &self.loaded.change;
+        ChangeView {
+            short_commit: short_hash(&commit.to_string()),
+            verdict: if *passed { "passed review" } else { "did not pass review" },
+            is_truncated: *is_truncated,
+            can_comment: self.rows.can_comment,
+            tree: file_tree(&tree),
+            viewed: views.iter().filter(|view| view.viewed == ViewedMark::Yes).count(),
+            drafts: self.loaded.drafts.len(),
+            files: views,
+            added: sum(|file| file.added),
+            removed: sum(|file| file.removed),
+            layout: self.rows.layout.name(),
+            unified_href: format!("?{}", link_query(DiffLayout::Unified, self.query.since)),
+            split_href: format!("?{}", link_query(DiffLayout::Split, self.query.since)),
+            since,
+            elsewhere: self.elsewhere(files),
+        }
     }
 
-    #[test]
-    fn comments_appear_under_their_line() {
-        let comment = LineComment { file: "a.txt".to_owned(), line: 2, text: "why?".to_owned() };
-        let at = chrono::DateTime::from_timestamp(0, 0).expect("a valid time");
-        let posted = [PostedComment { comment, by: "Ada".to_owned(), at }];
-        let (files, _) = diff_files(PATCH, &[], &posted, usize::MAX);
-        let comments = |row: &DiffRow| match row {
-            DiffRow::Line(line) => line.comments.iter().map(|it| it.text.clone()).collect(),
-            DiffRow::Header(_) => Vec::new(),
-        };
-        let all: Vec<Vec<String>> = files[0].rows.iter().map(comments).collect();
-        assert_eq!(all, [vec![], vec![], vec!["why?".to_owned()]]);
+    fn since(&self, files: &[FileDiff<'_>], gone: &[usize]) -> Option<SinceView> {
+        let earlier = self.loaded.change.last_reviewed.as_ref()?;
+        let changed =
+            files.iter().zip(gone).filter(|(file, gone)| is_fresh_file(file) || **gone > 0);
+        Some(SinceView {
+            short_commit: short_hash(&earlier.commit.to_string()),
+            is_on: self.rows.only_fresh,
+            href: format!("?{}", link_query(self.rows.layout, !self.rows.only_fresh)),
+            summary: pluralize(changed.count(), "file"),
+        })
     }
+
+    fn file(&self, file: &FileDiff<'_>, gone: usize, shown_rows: &mut usize) -> FileView {
+        let digest = file.digest.to_string();
+        let viewed = match self.loaded.viewed.get(&file.path) {
+            None => ViewedMark::No,
+            Some(seen) if *seen == digest => ViewedMark::Yes,
+            Some(_) => ViewedMark::Changed,
+        };
+        let is_critical = self.critical.contains(file.path.as_str());
+        // A critical file is not folded, unless a package manager writes it.
+        let is_generated = generated::is_generated(file, self.attributes)
+            && (!is_critical || generated::is_lock_file(&file.path));
+        let LoadedChange { change, comments, drafts, .. } = self.loaded;
+        let threads = FileThreads::new(file, comments, drafts, change.commit);
+        let is_requested = self.query.all
+            || self.query.file == Some(file.number)
+            || self.rows.open_form.is_some_and(|(number, _)| number == file.number);
+        let is_folded = (viewed == ViewedMark::Yes || is_generated) && threads.count() == 0;
+        let is_large =
+            file.rows.len() > LARGE_FILE_ROWS || *shown_rows + file.rows.len() > MAX_PAGE_ROWS;
+        let body = if file.is_binary {
+            self.binary_body(file)
+        } else if file.rows.is_empty() && threads.count() == 0 {
+            FileBody::Empty
+        } else if !is_requested && (is_folded || is_large) {
+            self.lazy_body(file)
+        } else {
+            *shown_rows += file.rows.len();
+            FileBody::Rows(rows::file_rows(&self.rows, file, &threads))
+        };
+        let is_planned = self.planned.is_empty() || self.planned.contains(&file.path);
+        let flags = [
+            (is_critical, FileFlag { class: "flag f-bad", text: "critical" }),
+            (!is_planned, FileFlag { class: "flag f-wait", text: "not in the plan" }),
+            (is_generated, FileFlag { class: "flag", text: "generated" }),
+        ];
+        FileView {
+            number: file.number,
+            path: file.path.clone(),
+            old_path: file.old_path.clone(),
+            action: file.action,
+            added: file.added,
+            removed: file.removed,
+            flags: flags.into_iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| flag).collect(),
+            digest,
+            viewed,
+            comments: threads.count(),
+            is_open: is_requested || !is_folded,
+            body,
+            gone,
+        }
+    }
+
+    fn lazy_body(&self, file: &FileDiff<'_>) -> FileBody {
+        let (task, number) = (self.rows.task, file.number);
+        let query = link_query(self.rows.layout, self.query.since);
+        FileBody::Lazy {
+            rows_href: format!("/tasks/{task}/change/files/{number}?{query}"),
+            page_href: format!("?{query}&file={number}#f{number}"),
+            lines: pluralize(file.added + file.removed, "changed line"),
+        }
+    }
+
+    fn binary_body(&self, file: &FileDiff<'_>) -> FileBody {
+        if !self.rows.can_expand || !files::is_image_name(&file.path) {
+            return FileBody::Binary;
+        }
+        let (task, number) = (self.rows.task, file.number);
+        let href = |side: &str| format!("/tasks/{task}/change/image?file={number}&side={side}");
+        FileBody::Images {
+            old: (file.action != "new").then(|| href("old")),
+            new: (file.action != "deleted").then(|| href("new")),
+        }
+    }
+
+    /// Returns the comments on files that the change does not have any more.
+    fn elsewhere(&self, files: &[FileDiff<'_>]) -> Vec<ElsewhereComment> {
+        let is_here = |path: &str| {
+            files.iter().any(|file| file.path == path || file.old_path.as_deref() == Some(path))
+        };
+        let comments = self.loaded.comments.iter().filter(|comment| !is_here(&comment.path));
+        comments
+            .map(|comment| ElsewhereComment {
+                by: comment.person.to_string(),
+                at: DisplayTime::absolute(comment.at),
+                path: comment.path.clone(),
+                html: markdown::to_html(&comment.content),
+            })
+            .collect()
+    }
+}
+
+/// Returns `true` if a file has a line that is new since the last review.
+fn is_fresh_file(file: &FileDiff<'_>) -> bool {
+    file.rows.iter().any(|row| matches!(row, diff::DiffRow::Line(line) if line.is_fresh))
 }

@@ -4,16 +4,18 @@ use axum::extract::{Path, Query};
 use serde::Deserialize;
 use tamma_core::actor::Actor;
 use tamma_core::format::{capitalize, pluralize};
-use tamma_core::history::{EntryData, EntryName, HistoryEntry};
+use tamma_core::history::{EntryData, EntryName};
 use tamma_core::ids::TaskId;
 use uuid::Uuid;
 
+use super::super::html::SafeHtml;
 use super::super::labels::state_label;
 use super::super::layout::{DisplayTime, Layout};
 use super::super::session::Session;
-use super::super::{PageError, PageResult, WebState, render};
+use super::super::{PageError, PageResult, WebState, markdown, render};
 use super::{NO_LIVE_PART, TaskPageContext, live_href, task_page};
 use crate::app::PageRequest;
+use crate::dto::RecordedEntry;
 
 /// Page size of the history.
 const PAGE_SIZE: u32 = 500;
@@ -34,6 +36,8 @@ pub(in crate::web) struct EventView {
     /// Authentication of that person.
     pub(in crate::web) auth: Option<String>,
     pub(in crate::web) reason: Option<String>,
+    /// Words of the person, or the question of the agent.
+    pub(in crate::web) words: Option<SafeHtml>,
     /// Data of the entry, as JSON.
     pub(in crate::web) data: Option<String>,
     pub(in crate::web) tone: &'static str,
@@ -41,7 +45,8 @@ pub(in crate::web) struct EventView {
 }
 
 impl EventView {
-    pub(in crate::web) fn new(entry: &HistoryEntry) -> Self {
+    pub(in crate::web) fn new(line: &RecordedEntry) -> Self {
+        let entry = &line.entry;
         Self {
             sequence: entry.sequence,
             title: capitalize(&entry.name.label()),
@@ -54,8 +59,11 @@ impl EventView {
             },
             auth: entry.auth.map(|auth| auth.to_string()),
             reason: entry.reason.as_deref().map(str::to_owned),
+            words: line.text.as_deref().map(markdown::to_html),
             data: match &entry.data {
                 EntryData::None => None,
+                // The words say more than their reference.
+                EntryData::Stored(_) if line.text.is_some() => None,
                 data => serde_json::to_string_pretty(data).ok(),
             },
             tone: tone(entry.name),
@@ -102,7 +110,7 @@ pub(in crate::web) async fn page(
     let here = if part.next.is_none() { "events" } else { NO_LIVE_PART };
     let last = part.entries.last().map_or(data.detail.card.entries, |line| line.entry.sequence);
     context.live_href = live_href(id, here, last, data.lines);
-    let events = part.entries.iter().map(|line| EventView::new(&line.entry)).collect();
+    let events = part.entries.iter().map(EventView::new).collect();
     let more = part.next.map(|next| format!("?after={next}"));
     render(&EventsPage::new(context, format!("{count}, oldest first"), events, more))
 }

@@ -2,41 +2,72 @@
 
 use askama::Template;
 use strum::IntoEnumIterator as _;
+use tamma_core::actor::Actor;
 use tamma_core::approval::{ApprovalRequirement, approval_requirement};
 use tamma_core::complexity::ComplexityLevel;
 use tamma_core::format::{format_usd, pluralize};
+use tamma_core::history::EntryName;
 use tamma_core::ids::TaskId;
 use tamma_core::level::RiskLevel;
 use tamma_core::plan::{FileAction, Plan, PlannedTest, criterion_id};
 use tamma_core::risk::{FactorEffect, RiskFactor};
-use tamma_core::task_loop::AnswerKind;
-use tamma_store::{MatchRole, PlanVerdict};
+use tamma_core::task_loop::{AnswerKind, State};
+use tamma_store::{MatchRole, PlanDecision, PlanVerdict};
 use uuid::Uuid;
 
 use super::timeline::Timeline;
 use super::{CriterionView, TaskData, TaskHeader, review, task_header};
 use crate::app::{App, Error};
 use crate::dto;
-use crate::web::labels;
+use crate::web::html::SafeHtml;
 use crate::web::layout::{DisplayTime, Layout};
 use crate::web::pull_requests::{PullRequestLink, PullRequestView};
+use crate::web::{labels, markdown};
 
-/// Content of the overview tab.
+/// Content of the overview tab above the open question: the request and the plan.
 #[derive(Template)]
 #[template(path = "_overview.html")]
 pub(super) struct OverviewFragment {
     layout: Layout,
     task: TaskHeader,
-    timeline: Timeline,
+    /// `None` before there is a commit that nobody works on any more.
+    result: Option<ResultView>,
+    /// Changes of the request, in the words of people.
+    request_changes: Vec<WordsView>,
     /// `None` before the first plan.
     plan: Option<PlanView>,
     /// `None` before the first plan was assessed.
     risk: Option<RiskView>,
     matches: Vec<MatchedEntry>,
     criteria: Vec<CriterionView>,
+}
+
+/// Content of the overview tab below the open question.
+#[derive(Template)]
+#[template(path = "_overview_after.html")]
+pub(super) struct OverviewAfterFragment {
+    timeline: Timeline,
     decisions: Vec<DecisionRow>,
     /// `None` before the change was delivered as a pull request.
     pull_request: Option<PullRequestView>,
+}
+
+/// Place of the finished work.
+struct ResultView {
+    title: &'static str,
+    branch: String,
+    short_commit: String,
+    /// Command that brings the work into the current branch.
+    command: String,
+    /// Pull request of the work.
+    pull_request: Option<PullRequestLink>,
+}
+
+/// Words of a person in the history of a task.
+pub(super) struct WordsView {
+    pub(super) by: String,
+    pub(super) at: DisplayTime,
+    pub(super) html: SafeHtml,
 }
 
 struct PlanView {
@@ -55,10 +86,10 @@ struct PlanView {
 }
 
 struct PlanContent {
-    summary: String,
-    approach: Vec<String>,
+    summary: SafeHtml,
+    approach: SafeHtml,
     file_changes: Vec<PlanFileView>,
-    testing: Vec<String>,
+    testing: SafeHtml,
     /// Proposed criteria with their IDs, if the task has none of its own.
     criteria: Vec<String>,
     verification: Vec<PlannedTest>,
@@ -111,38 +142,88 @@ struct DecisionRow {
     verdict: &'static str,
     plan: Option<String>,
     risk: Option<RiskLevel>,
-    reason: Option<String>,
+    /// Reason, or the changes that were asked for.
+    words: Option<SafeHtml>,
 }
 
-impl OverviewFragment {
-    pub(super) async fn load(app: &App, layout: &Layout, data: &TaskData) -> Result<Self, Error> {
-        let id = TaskId(data.detail.card.id);
-        let content = match &data.detail.plan {
-            Some(_) => app.current_plan(id).await?.content,
-            None => None,
-        };
-        let report = app.report(id, None).await?.report;
-        let judged = report.iterations.iter().rev().find(|it| !it.criteria.is_empty());
-        let criteria = if let Some(iteration) = judged {
-            iteration.criteria.iter().map(review::criterion_view).collect()
-        } else {
-            let proposed =
-                content.as_ref().map(|plan| plan.criteria.as_slice()).unwrap_or_default();
-            let own = data.detail.acceptance_criteria.as_slice();
-            let criteria = if own.is_empty() { proposed } else { own };
-            criteria.iter().map(|text| unjudged_criterion(text)).collect()
-        };
-        Ok(Self {
-            layout: layout.clone(),
-            task: task_header(data),
-            timeline: Timeline::load(app, data).await?,
-            plan: data.detail.plan.as_ref().map(|plan| plan_view(data, plan, content)),
-            risk: data.detail.risk_report.as_ref().map(|report| risk_view(data, report)),
-            matches: data.detail.knowledge.iter().map(matched_entry).collect(),
-            criteria,
-            decisions: data.detail.decisions.iter().map(decision_row).collect(),
-            pull_request: PullRequestView::load(app, id, data.task_loop.pull_request.as_deref())
-                .await?,
+/// Loads both parts of the overview.
+pub(super) async fn load(
+    app: &App,
+    layout: &Layout,
+    data: &TaskData,
+) -> Result<(OverviewFragment, OverviewAfterFragment), Error> {
+    let id = TaskId(data.detail.card.id);
+    let content = match &data.detail.plan {
+        Some(_) => app.current_plan(id).await?.content,
+        None => None,
+    };
+    let report = app.report(id, None).await?.report;
+    let judged = report.iterations.iter().rev().find(|it| !it.criteria.is_empty());
+    let criteria = if let Some(iteration) = judged {
+        iteration.criteria.iter().map(review::criterion_view).collect()
+    } else {
+        let proposed = content.as_ref().map(|plan| plan.criteria.as_slice()).unwrap_or_default();
+        let own = data.detail.acceptance_criteria.as_slice();
+        let criteria = if own.is_empty() { proposed } else { own };
+        criteria.iter().map(|text| unjudged_criterion(text)).collect()
+    };
+    let words = app.entries_with_words(id).await?;
+    let pull_request =
+        PullRequestView::load(app, id, data.task_loop.pull_request.as_deref()).await?;
+    let before = OverviewFragment {
+        layout: layout.clone(),
+        task: task_header(data),
+        result: result_view(data, pull_request.as_ref()),
+        request_changes: words
+            .iter()
+            .filter(|line| line.entry.name == EntryName::SmTaskModified)
+            .filter_map(WordsView::new)
+            .collect(),
+        plan: data.detail.plan.as_ref().map(|plan| plan_view(data, plan, content)),
+        risk: data.detail.risk_report.as_ref().map(|report| risk_view(data, report)),
+        matches: data.detail.knowledge.iter().map(matched_entry).collect(),
+        criteria,
+    };
+    let after = OverviewAfterFragment {
+        timeline: Timeline::load(app, data).await?,
+        decisions: app
+            .store
+            .decisions(id)
+            .await?
+            .iter()
+            .map(|it| decision_row(it, &words))
+            .collect(),
+        pull_request,
+    };
+    Ok((before, after))
+}
+
+/// Returns where the work of a task is, once nobody works on it any more.
+fn result_view(data: &TaskData, pull_request: Option<&PullRequestView>) -> Option<ResultView> {
+    let card = &data.detail.card;
+    let commit = data.detail.commit.as_ref().filter(|_| card.state.is_terminal())?;
+    let branch = format!("tamma/{}", card.id);
+    Some(ResultView {
+        title: match card.state {
+            State::Completed => "Done. The work is ready.",
+            _ => "Closed. The work so far is kept.",
+        },
+        command: format!("git merge {branch}"),
+        branch,
+        short_commit: labels::short_hash(commit),
+        pull_request: pull_request.map(|it| it.link.clone()),
+    })
+}
+
+impl WordsView {
+    /// Returns the words of a person; `None` if the entry has none.
+    pub(super) fn new(line: &dto::RecordedEntry) -> Option<Self> {
+        let Actor::Person(by) = &line.entry.actor else { return None };
+        let words = line.text.as_deref().or(line.entry.reason.as_deref())?;
+        Some(Self {
+            by: by.to_string(),
+            at: DisplayTime::absolute(line.entry.at),
+            html: markdown::to_html(words),
         })
     }
 }
@@ -192,10 +273,10 @@ fn plan_content(data: &TaskData, plan: Plan) -> PlanContent {
         lines: change.estimated_lines,
     });
     PlanContent {
-        summary: plan.summary,
-        approach: labels::paragraphs(&plan.approach),
+        summary: markdown::to_html(&plan.summary),
+        approach: markdown::to_html(&plan.approach),
         file_changes: file_changes.collect(),
-        testing: labels::paragraphs(&plan.testing_strategy),
+        testing: markdown::to_html(&plan.testing_strategy),
         criteria: plan
             .criteria
             .iter()
@@ -320,7 +401,10 @@ fn matched_entry(it: &dto::KnowledgeMatch) -> MatchedEntry {
     }
 }
 
-fn decision_row(it: &dto::PlanDecision) -> DecisionRow {
+fn decision_row(it: &PlanDecision, words: &[dto::RecordedEntry]) -> DecisionRow {
+    // The changes that a person asked for are longer than a reason, and stored apart.
+    let asked = words.iter().find(|line| line.entry.sequence == it.sequence);
+    let asked = asked.and_then(|line| line.text.as_deref());
     DecisionRow {
         at: DisplayTime::absolute(it.at),
         by: it.by.clone().unwrap_or_else(|| "the rules".to_owned()),
@@ -332,6 +416,6 @@ fn decision_row(it: &dto::PlanDecision) -> DecisionRow {
         },
         plan: it.plan.as_ref().map(labels::short_hash),
         risk: it.risk,
-        reason: it.reason.clone(),
+        words: it.reason.as_deref().or(asked).map(markdown::to_html),
     }
 }

@@ -2,12 +2,15 @@
 
 use tamma_core::access::Permission;
 use tamma_core::format::capitalize;
+use tamma_core::ids::Name;
 use tamma_core::requested_permissions::requested_permissions;
 use tamma_core::task_loop::{AnswerKind, NextStep};
 
 use super::TaskData;
 use super::actions::{self, ActionForm};
+use crate::web::html::SafeHtml;
 use crate::web::layout::DisplayTime;
+use crate::web::markdown;
 use crate::web::permissions::PagePermissions;
 
 /// Open question on a task page.
@@ -16,8 +19,10 @@ pub(in crate::web) enum QuestionView {
     None,
     /// Title only, on tabs that are not about the decision.
     Brief { title: String },
-    /// Question with its answers, on the overview and the change.
+    /// Question with its answers, on the overview.
     Full(Box<FullQuestion>),
+    /// Question in one line, with its answers in panels, above the change.
+    Bar(Box<FullQuestion>),
 }
 
 pub(in crate::web) struct FullQuestion {
@@ -37,7 +42,7 @@ pub(in crate::web) struct FullQuestion {
 
 /// Question in the words of an agent.
 pub(in crate::web) struct AgentQuestion {
-    pub(in crate::web) text: String,
+    pub(in crate::web) html: SafeHtml,
     pub(in crate::web) default_answer: Option<String>,
 }
 
@@ -50,10 +55,11 @@ pub(in crate::web) enum AnswerSection {
 
 impl QuestionView {
     /// Builds the question for a tab. The overview and the change show it in full.
-    pub(super) async fn load(
+    pub(in crate::web) async fn load(
         data: &TaskData,
         tab: &str,
         permissions: &mut PagePermissions,
+        person: Option<&Name>,
     ) -> Self {
         let detail = &data.detail;
         let Some(question) = detail.question.as_ref().filter(|_| !detail.card.paused) else {
@@ -80,10 +86,10 @@ impl QuestionView {
             let waiting_on = permissions.waiting_on(&detail.card).await;
             AnswerSection::ReadOnly(waiting_on.map(|it| it.to_string()).unwrap_or_default())
         } else {
-            AnswerSection::Forms(actions::answer_forms(data, &answers))
+            AnswerSection::Forms(actions::answer_forms(data, &answers, person))
         };
         let is_seen = question.seen_by.is_some();
-        Self::Full(Box::new(FullQuestion {
+        let full = Box::new(FullQuestion {
             title,
             asked_at: DisplayTime::ago(question.asked_at),
             seen_by: question.seen_by.clone(),
@@ -93,13 +99,14 @@ impl QuestionView {
                 }
                 _ => None,
             },
-            agent_question: question
-                .agent_question
-                .clone()
-                .map(|text| AgentQuestion { text, default_answer: question.default.clone() }),
+            agent_question: question.agent_question.clone().map(|text| AgentQuestion {
+                html: markdown::to_html(&text),
+                default_answer: question.default.clone(),
+            }),
             context: actions::decision_context(data),
             answers,
             can_acknowledge: !is_seen && permissions.allows(detail.card.project, Permission::Work),
-        }))
+        });
+        if tab == "change" { Self::Bar(full) } else { Self::Full(full) }
     }
 }

@@ -2,20 +2,24 @@
 
 use askama::Template;
 use axum::extract::Path;
-use tamma_core::format::format_usd;
+use tamma_core::format::{format_usd, pluralize};
 use tamma_core::gate::GateStatus;
 use tamma_core::ids::TaskId;
 use tamma_core::issue::{Issue, IssueSeverity};
 use tamma_core::report;
 use tamma_core::review::record::CheckRecord;
 use tamma_core::review::{Criterion, CriterionJudgement};
+use tamma_core::task_loop::State;
 use uuid::Uuid;
 
+use super::super::html::SafeHtml;
 use super::super::layout::{DisplayTime, Layout};
 use super::super::session::Session;
-use super::super::{PageResult, WebState, labels};
+use super::super::{PageResult, WebState, labels, markdown};
+use super::overview::WordsView;
 use super::{CriterionView, TaskData};
 use crate::app::{App, Error};
+use crate::dto::RecordedEntry;
 
 /// Maximum length of a gate's output, in characters. The end is kept.
 const MAX_OUTPUT_CHARS: usize = 20_000;
@@ -45,8 +49,10 @@ struct IterationView {
     gates_summary: String,
     criteria: Vec<CriterionView>,
     validator: Option<String>,
-    /// Unverified claims of the agent, by paragraph.
-    claims: Option<Vec<String>>,
+    /// Unverified claims of the agent.
+    claims: Option<SafeHtml>,
+    /// Words with which people decided on the change.
+    words: Vec<WordsView>,
     issues: Vec<IssueView>,
     suggestions: Vec<String>,
     decision: Option<String>,
@@ -85,13 +91,13 @@ struct CouncilView {
     number: u8,
     members: Vec<CouncilMemberView>,
     /// `None` while it is in session.
-    conclusion: Option<Vec<String>>,
+    conclusion: Option<SafeHtml>,
 }
 
 struct CouncilMemberView {
     name: String,
     /// `None` if the member did not respond.
-    opinion: Option<Vec<String>>,
+    opinion: Option<SafeHtml>,
 }
 
 pub(in crate::web) async fn page(
@@ -110,6 +116,7 @@ pub(super) async fn load_iterations(
     let id = TaskId(data.detail.card.id);
     let report = app.report(id, None).await?.report;
     let checks = app.store.checks(id).await?;
+    let words = app.entries_with_words(id).await?;
     let iterations = report
         .iterations
         .iter()
@@ -137,7 +144,7 @@ pub(super) async fn load_iterations(
                     (Some(true), Some(by)) => format!("accepted by {by}"),
                     (Some(false), Some(by)) => format!("changes requested by {by}"),
                     (Some(true), None) => "passed".to_owned(),
-                    (Some(false), None) => "failed".to_owned(),
+                    (Some(false), None) => failure_summary(&it.gates, &it.criteria, &it.issues),
                     (None, _) if it.score.is_some() => "needs review".to_owned(),
                     (None, _) => "not reviewed yet".to_owned(),
                 },
@@ -161,7 +168,8 @@ pub(super) async fn load_iterations(
                 gates_summary: gates_summary(&it.gates),
                 criteria: it.criteria.iter().map(criterion_view).collect(),
                 validator: validator_label(it),
-                claims: it.claims.as_ref().map(|claims| labels::paragraphs(&claims.to_markdown())),
+                claims: it.claims.as_ref().map(|it| markdown::to_html(&it.to_markdown())),
+                words: decision_words(&words, it, &report.iterations),
                 issues: it.issues.iter().map(|issue| issue_view(issue, it)).collect(),
                 suggestions: it.suggestions.clone(),
                 decision: it.decision_text.clone(),
@@ -172,6 +180,66 @@ pub(super) async fn load_iterations(
     let early = report.councils.iter().filter(|council| council.after_iteration == 0);
     let early_councils = early.map(council_view).collect();
     Ok(IterationsFragment { layout: layout.clone(), iterations, early_councils })
+}
+
+/// Says why a change failed, so that the heading never contradicts the list below it.
+fn failure_summary(
+    gates: &[report::GateReport],
+    criteria: &[Criterion],
+    issues: &[Issue],
+) -> String {
+    let gates = gates.iter().filter(|gate| counts_against_change(gate)).count();
+    let count = |is_counted: fn(&Criterion) -> bool| {
+        criteria.iter().filter(|criterion| is_counted(criterion)).count()
+    };
+    let unjudged = count(|it| matches!(it.judgement, CriterionJudgement::Unjudged));
+    let unmet = count(|it| matches!(it.judgement, CriterionJudgement::Unmet { .. }));
+    let unproven = count(|it| it.evidence_error.is_some());
+    let issues = issues.iter().filter(|issue| issue.is_blocking()).count();
+    let one = |number: usize| number == 1;
+    let noun = |number: usize| if one(number) { "criterion" } else { "criteria" };
+    let was = |number: usize| if one(number) { "was" } else { "were" };
+    let mut reasons = Vec::new();
+    if gates > 0 {
+        reasons.push(format!("{} failed", pluralize(gates, "gate")));
+    }
+    if unmet > 0 {
+        let is = if one(unmet) { "is" } else { "are" };
+        reasons.push(format!("{unmet} {} {is} not met", noun(unmet)));
+    }
+    if unjudged > 0 {
+        reasons.push(format!("{unjudged} {} {} not judged", noun(unjudged), was(unjudged)));
+    }
+    if unproven > 0 {
+        let lacks = if one(unproven) { "lacks" } else { "lack" };
+        reasons.push(format!("{unproven} {} {lacks} evidence", noun(unproven)));
+    }
+    if issues > 0 {
+        reasons.push(format!("{} to fix", pluralize(issues, "issue")));
+    }
+    if reasons.is_empty() {
+        return "failed".to_owned();
+    }
+    format!("failed: {}", reasons.join(", "))
+}
+
+/// Returns the words with which people decided on an iteration: those after its run and before the
+/// next one.
+fn decision_words(
+    words: &[RecordedEntry],
+    it: &report::IterationReport,
+    all: &[report::IterationReport],
+) -> Vec<WordsView> {
+    let Some(from) = it.finished_at else { return Vec::new() };
+    let next = all.iter().find(|other| other.number == it.number + 1);
+    let until = next.and_then(|next| next.finished_at);
+    let is_about = |line: &&RecordedEntry| {
+        let entry = &line.entry;
+        entry.from == State::QualityReview
+            && entry.at >= from
+            && until.is_none_or(|until| entry.at < until)
+    };
+    words.iter().filter(is_about).filter_map(WordsView::new).collect()
 }
 
 fn counts_against_change(gate: &report::GateReport) -> bool {
@@ -292,11 +360,35 @@ fn issue_view(issue: &Issue, it: &report::IterationReport) -> IssueView {
 fn council_view(council: &report::CouncilReport) -> CouncilView {
     let member = |(name, opinion): &(String, Option<String>)| CouncilMemberView {
         name: name.clone(),
-        opinion: opinion.as_deref().map(labels::paragraphs),
+        opinion: opinion.as_deref().map(markdown::to_html),
     };
     CouncilView {
         number: council.number,
         members: council.members.iter().map(member).collect(),
-        conclusion: council.conclusion.as_deref().map(labels::paragraphs),
+        conclusion: council.conclusion.as_deref().map(markdown::to_html),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failed_review_says_what_failed() {
+        let criterion = |judgement| Criterion {
+            text: "Totals are rounded".to_owned(),
+            judgement,
+            evidence_error: None,
+        };
+        let unmet = CriterionJudgement::Unmet { reason: "They are not".to_owned() };
+        let unjudged = || criterion(CriterionJudgement::Unjudged);
+        let both = [unjudged(), unjudged()];
+        assert_eq!(failure_summary(&[], &both, &[]), "failed: 2 criteria were not judged");
+        let one = [criterion(unmet), unjudged()];
+        assert_eq!(
+            failure_summary(&[], &one, &[]),
+            "failed: 1 criterion is not met, 1 criterion was not judged"
+        );
+        assert_eq!(failure_summary(&[], &[], &[]), "failed");
     }
 }
