@@ -260,14 +260,14 @@ impl Story<'_> {
         self.done(&format!("{PERSON} approved"))?;
         self.wait("the merge queue", async |_| Ok(self.queue_entry().await?.map(|_| ()))).await?;
         self.done("the change is in the merge queue")?;
-        let queues = format!("{}/merge-queues", self.cluster.url());
-        self.picture("story-queue", PageSite::Tamma, &queues).await?;
         self.wait("the landing", async |_| {
             let entry = self.queue_entry().await?;
             Ok(entry.filter(|it| it.state == QueueEntryState::Landed).map(|_| ()))
         })
         .await?;
         self.done("the queue tested and landed it")?;
+        let queues = format!("{}/merge-queues", self.cluster.url());
+        self.picture("story-queue", PageSite::Tamma, &queues).await?;
         let pull = format!("/repos/{}/pulls/{number}", self.repository);
         self.wait("the merge", async |_| {
             let pull = self.gitea.expect(200, Method::GET, &pull, None).await?;

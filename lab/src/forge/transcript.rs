@@ -194,7 +194,7 @@ impl StoryTranscript<'_> {
             "\n## In Tamma\n\n![Task that waits for its merge](pictures/story-task.png)\n\n\
              ![Board](pictures/story-board.png)\n\n\
              ![Page of the pull requests](pictures/story-pull-requests.png)\n\n\
-             ![Merge queue with the change](pictures/story-queue.png)\n\n\
+             ![Merge queue after the change landed](pictures/story-queue.png)\n\n\
              ## End\n\n| | State |\n|---|---|\n| Issue {issue} | {} |\n| Pull request {number} | {}, merged by \
              {} |\n| Entry of the merge queue | {entry} |\n| Task | {task} |\n\n\
              `git log --graph` of `main`:\n\n{}\n`names.txt` on `main`:\n\n{}",
