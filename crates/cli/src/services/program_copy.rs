@@ -294,7 +294,8 @@ mod tests {
         let scratch = tempfile::tempdir().unwrap();
         let from = program(&scratch.path().join("from"));
         let folder = scratch.path().join("programs");
-        let changes: [(&str, fn(&Path)); 3] = [
+        type Change = fn(&Path);
+        let changes: [(&str, Change); 3] = [
             ("notes", |copied| fs::write(copied.join("notes"), "else").unwrap()),
             ("bin/added.so", |copied| fs::write(copied.join("bin/added.so"), "").unwrap()),
             ("bin/inner/run", |copied| fs::remove_file(copied.join("bin/inner/run")).unwrap()),

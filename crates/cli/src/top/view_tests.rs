@@ -61,7 +61,7 @@ fn a_decision_shows_the_plan_its_answers_and_a_confirmation() {
     assert_eq!(rows[22], "Really approve plan 2 (0123456789ab)? y: yes, any other key: no");
 }
 
-fn line(number: u32, kind: &str, text: &str, data: serde_json::Value) -> RunLine {
+fn line(number: u32, kind: &str, text: &str, data: &serde_json::Value) -> RunLine {
     serde_json::from_value(json!({
         "place": format!("4.1.{number}"), "run": "4", "at": "2026-11-15T10:20:30Z",
         "kind": kind, "text": text, "data": data,
@@ -78,8 +78,8 @@ fn reading_log() -> TopState {
         "edits": [{ "path": "a.rs", "diff": "@@ -1 +1 @@\n-old\n+new\n" }],
     });
     let lines = vec![
-        line(1, "said", "I look at the tests.", json!(null)),
-        line(2, "tool", "cargo test: failed (exit code 101)", call),
+        line(1, "said", "I look at the tests.", &json!(null)),
+        line(2, "tool", "cargo test: failed (exit code 101)", &call),
     ];
     let page = RunLines { lines, next: None, previous: None };
     let (task, filter) = (state.task.expect("a task"), state.log.server_filter());

@@ -116,7 +116,6 @@ struct WaitingBadge {
 #[template(path = "_actions.html")]
 struct ActionsFragment {
     layout: Layout,
-    task: super::task::TaskHeader,
     actions: Vec<super::task::actions::ActionForm>,
 }
 
@@ -316,12 +315,8 @@ impl TaskViewer {
             add("#waiting", "outerMorph", WaitingBadge { layout: layout.clone() }.render());
             if context.task.is_closed {
                 // Forms of a closed task can no longer be submitted.
-                let (layout, task) = (layout.clone(), context.task.clone());
-                add(
-                    "#actions",
-                    "outerMorph",
-                    ActionsFragment { layout, task, actions: context.actions }.render(),
-                );
+                let forms = ActionsFragment { layout: layout.clone(), actions: context.actions };
+                add("#actions", "outerMorph", forms.render());
             }
             // Replace it only if the question is another one: the viewer may be typing an answer.
             let key = question_key(&data);

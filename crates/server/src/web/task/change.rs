@@ -251,7 +251,6 @@ pub(in crate::web) async fn page(
     let (files, gone) = loaded.files();
     let paths = files.iter().map(|file| file.path.as_str());
     let builder = PageBuilder {
-        data: &data,
         loaded: &loaded,
         query: &query,
         planned: &planned,
@@ -275,7 +274,6 @@ pub(in crate::web) async fn page(
 
 /// Builds the view of a change.
 struct PageBuilder<'a> {
-    data: &'a TaskData,
     loaded: &'a LoadedChange,
     query: &'a ChangeQuery,
     /// Paths in the plan; empty without one.
