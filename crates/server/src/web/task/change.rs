@@ -30,7 +30,7 @@ use super::super::layout::{DisplayTime, Layout};
 use super::super::permissions::PagePermissions;
 use super::super::session::Session;
 use super::super::{PageError, PageResult, WebState, markdown, render};
-use super::{TaskData, TaskPageContext, task_page};
+use super::{TaskPageContext, task_page};
 use crate::app::{App, ChangeForReview, Error};
 
 pub(in crate::web) use self::files::{context, file_fragment, image};
