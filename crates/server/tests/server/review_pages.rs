@@ -9,6 +9,7 @@ use tamma_core::escalation::EscalationAction;
 use tamma_core::ids::{CommitId, TaskId};
 use tamma_core::review::record::{CheckRecord, ReviewCheck};
 use tamma_core::rules::Rules;
+use tamma_core::task::branch_name;
 use tamma_core::task_loop::{Action, State};
 use tamma_server::{CommitFile, ServerConfig};
 use uuid::Uuid;
@@ -276,7 +277,7 @@ async fn a_finished_task_says_where_its_work_is() {
         })
         .await;
     let html = Browser::new(&server).page(&format!("/tasks/{}", stored.id)).await;
-    let branch = format!("tamma/{}", stored.id);
+    let branch = branch_name(TaskId(stored.id), "Greet");
     assert!(html.contains("Done. The work is ready."), "{html}");
     assert!(html.contains(&format!("<code id=\"branch\">{branch}</code>")), "{html}");
     assert!(html.contains(&format!("git merge {branch}")), "{html}");
