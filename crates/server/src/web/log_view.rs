@@ -437,7 +437,7 @@ mod tests {
 
     use super::*;
 
-    fn line(sequence: u32, kind: &str, data: Value) -> dto::RunLine {
+    fn line(sequence: u32, kind: &str, data: &Value) -> dto::RunLine {
         serde_json::from_value(json!({
             "place": format!("4.1.{sequence}"), "run": "4", "at": "2026-11-15T10:20:30Z",
             "kind": kind, "text": "text", "data": data,
@@ -448,15 +448,15 @@ mod tests {
     #[test]
     fn consecutive_calls_with_one_purpose_are_one_group() {
         let call = |sequence, kind: &str, status: &str| {
-            line(sequence, "tool", json!({ "kind": kind, "status": status }))
+            line(sequence, "tool", &json!({ "kind": kind, "status": status }))
         };
         let lines = [
-            line(1, "said", Value::Null),
+            line(1, "said", &Value::Null),
             call(2, "read", "completed"),
             call(3, "search", "completed"),
             call(4, "execute", "completed"),
             call(5, "execute", "failed"),
-            line(6, "note", Value::Null),
+            line(6, "note", &Value::Null),
         ];
         let groups = group_lines(Uuid::nil(), &lines, None, &[]);
         let shown: Vec<_> = groups
@@ -477,20 +477,20 @@ mod tests {
 
     #[test]
     fn a_failed_call_is_marked_and_a_call_of_an_older_version_has_no_details() {
-        let failed = LogLineView::new(&line(1, "tool", json!({ "status": "failed", "ms": 1234 })));
+        let failed = LogLineView::new(&line(1, "tool", &json!({ "status": "failed", "ms": 1234 })));
         assert!(failed.is_failed);
         let call = failed.call.expect("a call");
         assert_eq!((call.duration.as_deref(), call.has_details()), (Some("1.2 s"), false));
         let edit =
             json!({ "path": "a.rs", "added": 1, "removed": 0, "diff": "@@ -0,0 +1 @@\n+a\n" });
         let edited =
-            LogLineView::new(&line(2, "tool", json!({ "status": "completed", "edits": [edit] })));
+            LogLineView::new(&line(2, "tool", &json!({ "status": "completed", "edits": [edit] })));
         let call = edited.call.expect("a call");
         assert!(call.has_details() && !edited.is_failed);
         let kinds: Vec<_> = call.edits[0].rows.iter().map(|row| row.kind).collect();
         assert_eq!(kinds, ["hunk", "add"]);
         for strange in [json!([1]), json!("text"), json!({ "edits": 1, "locations": {} })] {
-            let shown = LogLineView::new(&line(3, "tool", strange));
+            let shown = LogLineView::new(&line(3, "tool", &strange));
             assert!(shown.call.is_some_and(|call| !call.has_details()));
         }
     }
