@@ -80,10 +80,11 @@ pub(super) fn file_rows(
     threads: &FileThreads<'_>,
 ) -> SafeHtml {
     let language = Language::from_path(&file.path);
+    let file = file.with_changed_words();
     let mut writer = RowWriter {
         html: String::with_capacity(file.rows.len() * 200),
         context,
-        file,
+        file: &file,
         threads,
         old: Highlighter::new(language),
         new: Highlighter::new(language),
