@@ -74,11 +74,11 @@
   });
   // A file takes its place before it is there, so that the page does not jump.
   $$(".lazy[data-rows]").forEach((it) => { it.style.minHeight = Math.min(it.dataset.rows, 500) * 1.5 + "em"; });
+  // A file that is opened comes near, too. There is no toggle event to listen to: open files have one at first.
   const near = new IntersectionObserver((seen) => {
     for (const it of seen) if (it.isIntersecting && it.target.closest("details").open) load(it.target);
   }, { rootMargin: "600px" });
   $$("[data-load]").forEach((link) => near.observe(link));
-  $$(".dfile details").forEach((d) => d.addEventListener("toggle", () => { if (d.open) load($("[data-load]", d)); }));
   // A link to a line of a file that is not there yet.
   const toLine = async () => {
     const wanted = /^#(f\d+)[LO]\d+$/.exec(location.hash), file = wanted && $("#" + wanted[1]);

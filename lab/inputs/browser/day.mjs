@@ -158,8 +158,8 @@ const askAboutTask = async (page, task) => {
   await page.locator("#ask").fill("what did it cost?");
   await page.getByRole("button", { name: "Ask", exact: true }).click();
   await page.waitForURL(/\/chat/);
-  const answer = page.locator(".msg").last();
-  check(/\$0\./.test(await answer.textContent()), "a question on the page of a task is about this task");
+  const answer = page.locator(".msg").last().getByText("$0.").first();
+  check(await answer.waitFor().then(() => true, () => false), "a question on the page of a task is about this task");
 };
 
 // The server restarts while a page is open, and the task continues meanwhile.
