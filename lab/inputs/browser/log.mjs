@@ -12,7 +12,7 @@ export const readRuns = async ({ browser, check, tamma }, page, task) => {
   check(/3 calls, 1 failed/.test(await commands.locator("summary").first().textContent()) && (await commands.evaluate((it) => it.open)), "a group counts its calls and failures, and is open if one failed");
   const failed = page.locator(".log .l-failed", { hasText: "no-such-script.sh" }).first();
   check(/exit code 127|exit code 2/.test(await failed.textContent()), "a failed call shows its exit code");
-  const edit = page.locator(".log .l", { hasText: "src/amount.rs" }).locator("details.call").first();
+  const edit = page.locator(".log .k-tool", { hasText: "src/amount.rs" }).locator("details.call").first();
   await edit.evaluate((it) => { it.closest("details.g").open = true; });
   check((await edit.locator("summary").first().textContent()).trim().split("\n").length === 1 && !(await edit.evaluate((it) => it.open)), "a call is one line");
   await edit.locator("summary").first().click();

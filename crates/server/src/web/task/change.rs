@@ -43,6 +43,9 @@ const LARGE_FILE_ROWS: usize = 500;
 /// reader comes near, otherwise by a link. Files with comments are always there.
 const MAX_PAGE_ROWS: usize = 400;
 
+/// Lines of a page with all files, after which further ones are loaded on request.
+const MAX_ALL_ROWS: usize = 20_000;
+
 /// Size of `.gitattributes` that is read, in bytes.
 const MAX_ATTRIBUTES_BYTES: usize = 100_000;
 
@@ -338,7 +341,7 @@ impl PageBuilder<'_> {
             layout: self.rows.layout.name(),
             unified_href: format!("?{}", link_query(DiffLayout::Unified, self.query.since)),
             split_href: format!("?{}", link_query(DiffLayout::Split, self.query.since)),
-            all_href: has_more.then(|| format!("?{query}&all=true")),
+            all_href: (has_more && !self.query.all).then(|| format!("?{query}&all=true")),
             since,
             elsewhere: self.elsewhere(files),
         }
@@ -369,7 +372,7 @@ impl PageBuilder<'_> {
             && (!is_critical || generated::is_lock_file(&file.path));
         let LoadedChange { change, comments, drafts, .. } = self.loaded;
         let threads = FileThreads::new(file, comments, drafts, change.commit);
-        let is_requested = self.query.all
+        let is_requested = (self.query.all && *shown_rows < MAX_ALL_ROWS)
             || self.query.file == Some(file.number)
             || self.rows.open_form.is_some_and(|(number, _)| number == file.number);
         let is_folded = (viewed == ViewedMark::Yes || is_generated) && threads.count() == 0;

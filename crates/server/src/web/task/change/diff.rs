@@ -9,6 +9,9 @@ use tamma_core::review::patch::{self, PatchLine};
 /// Longest line whose words are compared, in bytes.
 const MAX_COMPARED_BYTES: usize = 1_000;
 
+/// Rows of a file that are kept, at most. Its numbers and its digest count all of them.
+const MAX_FILE_ROWS: usize = 20_000;
+
 /// Comparisons of words in one pair of lines, at most.
 const MAX_LINE_COMPARISONS: usize = 40_000;
 
@@ -28,7 +31,9 @@ pub(super) struct FileDiff<'a> {
     pub(super) added: usize,
     pub(super) removed: usize,
     pub(super) rows: Vec<DiffRow<'a>>,
-    /// Hash of the rows, by which a change of the file is noticed.
+    /// Number of rows after the kept ones.
+    pub(super) hidden_rows: usize,
+    /// Hash of all rows, by which a change of the file is noticed.
     pub(super) digest: Digest,
 }
 
@@ -117,6 +122,7 @@ pub(super) fn parse_files(patch: &str) -> Vec<FileDiff<'_>> {
                 added: 0,
                 removed: 0,
                 rows: Vec::new(),
+                hidden_rows: 0,
                 digest: Digest::of(b""),
             });
             continue;
@@ -159,7 +165,11 @@ pub(super) fn parse_files(patch: &str) -> Vec<FileDiff<'_>> {
             },
             PatchLine::File(_) => continue,
         };
-        file.rows.push(row);
+        if file.rows.len() < MAX_FILE_ROWS {
+            file.rows.push(row);
+        } else {
+            file.hidden_rows += 1;
+        }
     }
     finish(files.last_mut(), &mut rows_text);
     files
