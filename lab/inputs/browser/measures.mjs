@@ -34,7 +34,7 @@ const readTimes = () => {
 };
 
 // Returns the smallest value that at least this share of the values does not exceed.
-export const percentile = (values, percent) => {
+const percentile = (values, percent) => {
   const sorted = [...values].sort((a, b) => a - b);
   return sorted[Math.max(Math.ceil((sorted.length * percent) / 100), 1) - 1];
 };
