@@ -24,6 +24,9 @@ use crate::dto;
 /// Number of lines on a page. The last page comes first, whatever the length of the log.
 const PAGE_SIZE: u32 = 200;
 
+/// Size of the lines of a page, with their details, after which earlier ones are on an earlier page.
+const MAX_PAGE_BYTES: usize = 1_000_000;
+
 /// Maximum length of a search text, in characters.
 const MAX_SEARCH_CHARS: usize = 200;
 
@@ -138,6 +141,7 @@ impl LogView {
             before => App::parse_end_position(before)?,
         };
         let page = app.run_lines_before(task, &query.line_filter()?, before, PAGE_SIZE).await?;
+        let page = within_page(page, MAX_PAGE_BYTES);
         let last = page.lines.last().and_then(|line| line.position.parse().ok());
         let href = |before: Option<&str>| format!("?{}", query.with_before(before));
         Ok(Self {
@@ -151,6 +155,33 @@ impl LogView {
             tail: None,
             last: last.unwrap_or(LinePosition::START),
         })
+    }
+}
+
+/// Leaves out the first lines of a page that is too large. At least the last line stays.
+fn within_page(mut page: dto::RunLines, max_bytes: usize) -> dto::RunLines {
+    let mut bytes = 0;
+    let newest_first = page.lines.iter().rev();
+    let kept = newest_first.take_while(|line| {
+        let is_first = bytes == 0;
+        bytes += line.text.len() + line.data.as_ref().map_or(0, text_bytes);
+        is_first || bytes <= max_bytes
+    });
+    let kept = kept.count();
+    if kept < page.lines.len() {
+        page.lines.drain(..page.lines.len() - kept);
+        page.previous = page.lines.first().map(|line| line.position.clone());
+    }
+    page
+}
+
+/// Returns the size of the texts in a value, in bytes.
+fn text_bytes(value: &Value) -> usize {
+    match value {
+        Value::String(text) => text.len(),
+        Value::Array(items) => items.iter().map(text_bytes).sum(),
+        Value::Object(fields) => fields.values().map(text_bytes).sum(),
+        Value::Null | Value::Bool(_) | Value::Number(_) => 0,
     }
 }
 
@@ -493,6 +524,23 @@ mod tests {
             let shown = LogLineView::new(&line(3, "tool", &strange));
             assert!(shown.call.is_some_and(|call| !call.has_details()));
         }
+    }
+
+    #[test]
+    fn a_page_with_large_lines_is_shorter() {
+        let page = |previous: Option<&str>| dto::RunLines {
+            lines: (1..=9)
+                .map(|it| line(it, "tool", json!({ "output": "x".repeat(996) })))
+                .collect(),
+            next: None,
+            previous: previous.map(str::to_owned),
+        };
+        let shown = |page: &dto::RunLines| (page.lines.len(), page.previous.clone());
+        assert_eq!(shown(&within_page(page(None), 9_000)), (9, None));
+        assert_eq!(shown(&within_page(page(None), 8_999)), (8, Some("4.1.2".to_owned())));
+        let earlier = within_page(page(Some("4.1.1")), 2_000);
+        assert_eq!(shown(&earlier), (2, Some("4.1.8".to_owned())));
+        assert_eq!(shown(&within_page(page(None), 10)), (1, Some("4.1.9".to_owned())));
     }
 
     #[test]
