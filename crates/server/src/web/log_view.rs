@@ -530,7 +530,7 @@ mod tests {
     fn a_page_with_large_lines_is_shorter() {
         let page = |previous: Option<&str>| dto::RunLines {
             lines: (1..=9)
-                .map(|it| line(it, "tool", json!({ "output": "x".repeat(996) })))
+                .map(|it| line(it, "tool", &json!({ "output": "x".repeat(996) })))
                 .collect(),
             next: None,
             previous: previous.map(str::to_owned),

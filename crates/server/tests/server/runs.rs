@@ -324,13 +324,11 @@ async fn the_page_of_a_run_is_a_transcript_without_javascript() {
     server.end().await;
 }
 
-#[tokio::test]
-async fn a_log_of_100000_lines_opens_on_its_last_page_in_less_than_300_ms() {
-    const LINES: u64 = 100_000;
-    let server = TestServer::with(local_config()).await;
-    let task = add_task(&server).await;
+/// Adds a task with a run of this many lines, and returns the paths of its log pages.
+async fn task_with_log(server: &TestServer, lines: u64) -> [String; 2] {
+    let task = add_task(server).await;
     let at = begin(&server.store, task).await;
-    for first in (1..=LINES).step_by(2_000) {
+    for first in (1..=lines).step_by(1_000) {
         let line = |sequence| {
             if sequence % 10 == 0 {
                 return failed_call(sequence, at);
@@ -338,24 +336,36 @@ async fn a_log_of_100000_lines_opens_on_its_last_page_in_less_than_300_ms() {
             let text = format!("line {sequence}");
             NewLine { sequence, at, kind: LineKind::Said, text, data: None }
         };
-        let lines = (first..first + 2_000).map(line).collect();
+        let lines = (first..first + 1_000).map(line).collect();
         let update = RunUpdate { lines, ..RunUpdate::default() };
         server.store.append_run_update(task, RUN, &update).await.expect("stored");
     }
+    [format!("/tasks/{}/log", task.0), format!("/runs/{}-4.2", task.0)]
+}
+
+/// How fast a page opens in a browser is for `lab browser`; here the length must not matter.
+#[tokio::test]
+async fn a_log_of_100000_lines_opens_as_fast_as_one_of_1000() {
+    let server = TestServer::with(local_config()).await;
+    let short = task_with_log(&server, 1_000).await;
+    let long = task_with_log(&server, 100_000).await;
     let mut browser = Browser::new(&server);
-    for path in [format!("/tasks/{}/log", task.0), format!("/runs/{}-4.2", task.0)] {
-        // The first request signs in and fills caches.
-        let html = browser.page(&path).await;
+    for (short, long) in short.iter().zip(&long) {
+        let html = browser.page(long).await;
         assert!(html.contains("line 99999") && !html.contains("line 1<"), "the last page is first");
         assert!(html.contains("data-log-earlier"), "earlier lines are a page away");
-        let mut times = Vec::new();
-        for _ in 0..3 {
-            let started = tokio::time::Instant::now();
-            browser.page(&path).await;
-            times.push(started.elapsed());
+        browser.page(short).await;
+        let mut best = [Duration::MAX; 2];
+        // In turns, so that a busy machine slows both.
+        for _ in 0..10 {
+            for (path, best) in [short, long].into_iter().zip(&mut best) {
+                let started = tokio::time::Instant::now();
+                browser.page(path).await;
+                *best = started.elapsed().min(*best);
+            }
         }
-        let best = times.iter().min().expect("times");
-        assert!(*best < Duration::from_millis(300), "{path}: {times:?}");
+        let [short_time, long_time] = best;
+        assert!(long_time < short_time * 2, "{long}: {long_time:?}, a short log {short_time:?}");
     }
     server.end().await;
 }

@@ -80,12 +80,14 @@ impl PostgresCluster {
             return Ok(());
         }
         let text = [output.stdout, output.stderr].concat();
+        let details = partial.join("pg_upgrade_output.d");
+        let last = process::last_lines(&String::from_utf8_lossy(&text));
         Err(Error::PgUpgrade {
             from: before.installation.version.major,
             to: self.installation.version.major,
             programs: before.installation.folder.clone(),
-            details: partial.join("pg_upgrade_output.d"),
-            output: process::last_lines(&String::from_utf8_lossy(&text)),
+            output: restore_errors(&details) + &last,
+            details,
         })
     }
 
@@ -103,6 +105,21 @@ impl PostgresCluster {
             .map_err(Error::io("create the folder", &folder))?;
         Ok(folder)
     }
+}
+
+/// Returns what `pg_restore` could not do, a line each: `pg_upgrade` itself only names its log files.
+fn restore_errors(details: &Path) -> String {
+    let entries = |folder: PathBuf| {
+        fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path())
+    };
+    let logs = entries(details.to_owned()).flat_map(|run| entries(run.join("log")));
+    logs.filter_map(|log| fs::read(log).ok())
+        .flat_map(|log| {
+            let text = String::from_utf8_lossy(&log);
+            let lines = text.lines().filter(|line| line.starts_with("pg_restore: error:"));
+            lines.map(|line| format!("{line}\n")).collect::<Vec<_>>()
+        })
+        .collect()
 }
 
 #[cfg(test)]
@@ -127,6 +144,19 @@ mod tests {
         let installation = ProgramSearch::from_environment().find_postgres(None).await.unwrap();
         let user = prepare_folder(lock.folder(), &folder).unwrap();
         PostgresCluster { folder, installation, user }
+    }
+
+    #[test]
+    fn errors_of_the_restore_are_found_in_its_logs() {
+        let scratch = tempfile::tempdir().unwrap();
+        let logs = scratch.path().join("20261117T195221.756/log");
+        fs::create_dir_all(&logs).unwrap();
+        fs::write(logs.join("pg_upgrade_internal.log"), "checking\n").unwrap();
+        let error = "pg_restore: error: could not execute query: ERROR:  unrecognized parameter\n";
+        fs::write(logs.join("pg_upgrade_dump_5.log"), format!("creating\n{error}Command was:\n"))
+            .unwrap();
+        assert_eq!(restore_errors(scratch.path()), error);
+        assert_eq!(restore_errors(&scratch.path().join("missing")), "");
     }
 
     // `pg_upgrade` accepts the same version on both sides, and machines of developers have only one.
