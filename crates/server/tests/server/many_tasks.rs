@@ -158,6 +158,9 @@ async fn the_palette_finds_tasks_that_the_person_can_read() {
     let html = browser.page("/palette?text=moon").await;
     assert!(html.contains(&format!("href=\"/tasks/{}\"", task.id)), "{html}");
     assert!(html.contains("Greet &#60;b&#62;the") && !html.contains("shed"), "{html}");
+    // A word need not be finished.
+    let html = browser.page("/palette?text=moo").await;
+    assert!(html.contains("Greet &#60;b&#62;the") && !html.contains("shed"), "{html}");
     assert!(browser.page("/palette").await.contains("Paint the shed"));
     let mut stranger = Browser::signed_in(&server, &server.token_of("Mallory").await).await;
     let response = stranger.send(Method::GET, "/palette?text=moon", &[], None).await;
