@@ -369,9 +369,16 @@ pub(super) fn approve(approve: &ApproveArgs) -> Result<ExitCode> {
     })
 }
 
-/// Refuses to approve a plan while a change is under review, and names the command for that.
+/// Refuses to approve a plan of a closed task, or while a change is under review, and says why.
 fn check_awaits_plan(detail: &TaskDetail) -> Result<()> {
     let answers = &detail.card.answers;
+    if detail.card.state.is_terminal() {
+        bail!(
+            "task {} has no plan to approve: it is {}",
+            detail.card.short,
+            style::humanize(&detail.card.state)
+        );
+    }
     if answers.contains(&AnswerKind::Approve) || !answers.contains(&AnswerKind::Accept) {
         return Ok(());
     }

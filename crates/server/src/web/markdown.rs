@@ -195,7 +195,10 @@ mod tests {
     #[test]
     fn code_in_a_line_is_marked_and_everything_is_escaped() {
         for (text, expected) in [
-            ("`greet <b>` prints `Hello`.", "<code>greet &#60;b&#62;</code> prints <code>Hello</code>."),
+            (
+                "`greet <b>` prints `Hello`.",
+                "<code>greet &#60;b&#62;</code> prints <code>Hello</code>.",
+            ),
             ("1. **not** a <list>", "1. **not** a &#60;list&#62;"),
             ("one ` alone", "one ` alone"),
             ("``` fence", "``` fence"),

@@ -284,7 +284,9 @@ fn plan_content(data: &TaskData, plan: Plan) -> PlanContent {
             .criteria
             .iter()
             .enumerate()
-            .map(|(index, text)| markdown::code_spans_to_html(&format!("{}: {text}", criterion_id(index))))
+            .map(|(index, text)| {
+                markdown::code_spans_to_html(&format!("{}: {text}", criterion_id(index)))
+            })
             .collect(),
         verification: plan.verification,
         assumptions: lines(&plan.assumptions),
