@@ -335,8 +335,8 @@ pub(super) fn outcome_message(id: Uuid, action: &TaskAction, status: &TaskStatus
         TaskAction::Edit { .. } => "edited",
         TaskAction::Rate { .. } => "rated",
     };
-    let (by, state) = (output::sanitize(&status.by), style::humanize(&status.state));
-    let state = style::paint(&state, style::state_colour(status.state));
+    let by = output::sanitize(&status.by);
+    let state = style::paint(status.state.label(), style::state_colour(status.state));
     let paused = if status.paused { ", paused" } else { "" };
     format!("{} {done} by {by}; now {state}{paused}", short_id(id))
 }
@@ -348,7 +348,7 @@ fn current_plan(detail: &TaskDetail) -> Result<&PlanVersion> {
         None => bail!(
             "task {} has no plan yet: its state is {}",
             detail.card.short,
-            style::humanize(&detail.card.state)
+            detail.card.state.label()
         ),
     }
 }
@@ -376,7 +376,7 @@ fn check_awaits_plan(detail: &TaskDetail) -> Result<()> {
         bail!(
             "task {} has no plan to approve: it is {}",
             detail.card.short,
-            style::humanize(&detail.card.state)
+            detail.card.state.label()
         );
     }
     if answers.contains(&AnswerKind::Approve) || !answers.contains(&AnswerKind::Accept) {

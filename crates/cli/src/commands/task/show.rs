@@ -142,7 +142,7 @@ pub(crate) fn format_task(
         format!("{}  {}", styled(&card.short, STRONG), styled(&sanitize(&card.title), STRONG));
     let mut rows = KeyValueRows(head);
     let paused = if card.paused { ", paused" } else { "" };
-    let state = format!("{}{paused}", humanize(&card.state));
+    let state = format!("{}{paused}", card.state.label());
     rows.add(
         "state",
         format!(
@@ -300,7 +300,7 @@ fn time_in_state(it: &StateTime) -> String {
     let time = i64::try_from(it.seconds).unwrap_or(i64::MAX);
     let time = style::format_duration(chrono::TimeDelta::seconds(time));
     let visits = if it.visits > 1 { format!(" in {} visits", it.visits) } else { String::new() };
-    format!("{} {time}{visits}", style::humanize(&it.state))
+    format!("{} {time}{visits}", it.state.label())
 }
 
 /// Formats the cost of a run in progress so far; `None` before its first model call.
