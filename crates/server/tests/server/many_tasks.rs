@@ -149,6 +149,22 @@ async fn the_inbox_shows_the_plan_with_the_forms_that_decide_on_it() {
 }
 
 #[tokio::test]
+async fn a_low_risk_plan_in_the_inbox_stands_before_its_button() {
+    let server = TestServer::with(local_config()).await;
+    let project = server.project("/nowhere").await;
+    let mut rules = tamma_core::rules::Rules::default();
+    rules.scrum_master.task_loop.auto_approve_low_risk = false;
+    let fields = json!({ "title": "Greet" });
+    let mut task = StoredTask::with_rules(&server, project, fields, rules).await;
+    task.add_plan("Kindly", 1).await;
+    let html = Browser::new(&server).page("/inbox").await;
+    let plan = html.find("<p>Kindly</p>").expect("the plan");
+    let button = html.find("Approve plan 1").expect("the button");
+    assert!(plan < button, "{html}");
+    server.end().await;
+}
+
+#[tokio::test]
 async fn the_palette_finds_tasks_that_the_person_can_read() {
     let server = TestServer::with(local_config()).await;
     let project = server.project("/nowhere").await;
