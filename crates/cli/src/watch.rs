@@ -25,9 +25,7 @@ use uuid::Uuid;
 
 use crate::client::{Client, Error};
 use crate::output::sanitize;
-use crate::style::{
-    self, STRONG, format_ago, format_duration, format_spend, humanize, paint, styled,
-};
+use crate::style::{self, STRONG, format_ago, format_duration, format_spend, paint, styled};
 
 /// Exit code if the task needs a person.
 const EXIT_NEEDS_PERSON: u8 = 3;
@@ -365,7 +363,7 @@ fn status_line(
     let next = next.as_deref().unwrap_or("no next step");
     format!(
         "{} for {} · {} · {}",
-        humanize(&card.state),
+        card.state.label(),
         format_duration(now - card.since),
         format_spend(&card.spend),
         sanitize(next)

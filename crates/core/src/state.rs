@@ -140,6 +140,30 @@ impl State {
         matches!(self, Self::Completed | Self::Cancelled | Self::Failed)
     }
 
+    /// Returns the words for people. The serialised name is for programs.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Pending => "queued",
+            Self::Assigned => "preparing",
+            Self::Planning => "planning",
+            Self::AwaitingApproval => "awaiting approval",
+            Self::Validated => "waiting for an agent",
+            Self::InProgress => "implementing",
+            Self::Testing => "running gates",
+            Self::QualityReview => "in review",
+            Self::Adjusting => "reworking",
+            Self::CtoIntervention => "in council",
+            Self::Approved => "passed review",
+            Self::Committing => "delivering",
+            Self::AwaitingMerge => "awaiting merge",
+            Self::Learning => "capturing lessons",
+            Self::HumanEscalation => "needs a decision",
+            Self::Completed => "completed",
+            Self::Cancelled => "cancelled",
+            Self::Failed => "failed",
+        }
+    }
+
     /// Returns the board column.
     pub fn phase(self) -> Phase {
         match self {

@@ -83,7 +83,7 @@
   const words = (e) => e.textContent.trim().replace(/\s+/g, " ");
   const commands = () => [
     item("New task", "", "/tasks/new"),
-    ...$$("details.action-form").map((it) => item(words($("summary b", it) || $("summary", it).firstChild), "This task", open(it))),
+    ...$$(".task details.action-form").map((it) => item(words($("summary b", it) || $("summary", it).firstChild), "This task", open(it))),
     ...$$(".tabs a").map((it) => item(words(it.firstChild), "Tab", it.getAttribute("href"))),
     ...$$(".views .view > a").map((it) => item(words(it), "View", it.getAttribute("href"))),
     ...$$(".nav a").map((it) => item("Go to " + [...it.childNodes].filter((n) => n.nodeType === 3).map((n) => n.data.trim()).join("").toLowerCase(), "", it.getAttribute("href"))),
@@ -93,13 +93,22 @@
     const wanted = text.value.trim(), turn = ++asked;
     const parts = wanted.toLowerCase().split(/\s+/);
     const fitting = commands().filter((li) => parts.every((part) => li.textContent.toLowerCase().includes(part)));
-    const show = (tasks) => { list.replaceChildren(...tasks, ...fitting); choose(0); };
-    show([]);
+    const show = (tasks, done) => {
+      list.replaceChildren(...tasks, ...fitting);
+      if (done && !list.children.length) {
+        const none = document.createElement("li");
+        none.className = "dim";
+        none.textContent = "Nothing found";
+        list.append(none);
+      }
+      choose(0);
+    };
+    show([], false);
     try {
       const answer = await fetch("/palette?text=" + encodeURIComponent(wanted));
       if (!answer.ok || answer.redirected || turn !== asked) return;
       const page = new DOMParser().parseFromString("<ul>" + (await answer.text()) + "</ul>", "text/html");
-      if (turn === asked) show($$("ul > li", page).map((li) => document.adoptNode(li)));
+      if (turn === asked) show($$("ul > li", page).map((li) => document.adoptNode(li)), true);
     } catch { /* The commands stay. */ }
   };
   let chosen = 0;

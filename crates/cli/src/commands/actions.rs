@@ -335,8 +335,8 @@ pub(super) fn outcome_message(id: Uuid, action: &TaskAction, status: &TaskStatus
         TaskAction::Edit { .. } => "edited",
         TaskAction::Rate { .. } => "rated",
     };
-    let (by, state) = (output::sanitize(&status.by), style::humanize(&status.state));
-    let state = style::paint(&state, style::state_colour(status.state));
+    let by = output::sanitize(&status.by);
+    let state = style::paint(status.state.label(), style::state_colour(status.state));
     let paused = if status.paused { ", paused" } else { "" };
     format!("{} {done} by {by}; now {state}{paused}", short_id(id))
 }
@@ -348,7 +348,7 @@ fn current_plan(detail: &TaskDetail) -> Result<&PlanVersion> {
         None => bail!(
             "task {} has no plan yet: its state is {}",
             detail.card.short,
-            style::humanize(&detail.card.state)
+            detail.card.state.label()
         ),
     }
 }
@@ -369,9 +369,16 @@ pub(super) fn approve(approve: &ApproveArgs) -> Result<ExitCode> {
     })
 }
 
-/// Refuses to approve a plan while a change is under review, and names the command for that.
+/// Refuses to approve a plan of a closed task, or while a change is under review, and says why.
 fn check_awaits_plan(detail: &TaskDetail) -> Result<()> {
     let answers = &detail.card.answers;
+    if detail.card.state.is_terminal() {
+        bail!(
+            "task {} has no plan to approve: it is {}",
+            detail.card.short,
+            detail.card.state.label()
+        );
+    }
     if answers.contains(&AnswerKind::Approve) || !answers.contains(&AnswerKind::Accept) {
         return Ok(());
     }

@@ -35,12 +35,12 @@ impl QuickAnswer {
             Self::RevisePlan => ('e', "ask for another plan"),
             Self::Reject => ('n', "reject"),
             Self::Accept => ('y', "accept"),
-            Self::ShowDiff => ('d', "show the change"),
+            Self::ShowDiff => ('d', "show change"),
             Self::RequestChanges => ('e', "request changes"),
             Self::Reply => ('r', "reply"),
             Self::Retry => ('t', "try again"),
-            Self::Cancel => ('c', "cancel the task"),
-            Self::Later => ('l', "decide later"),
+            Self::Cancel => ('c', "cancel task"),
+            Self::Later => ('l', "later"),
         }
     }
 
@@ -217,10 +217,12 @@ mod tests {
     fn a_plan_is_approved_revised_or_rejected_with_one_letter() {
         let detail = awaiting_approval();
         let answers = quick_answers(&detail.card.answers);
+        let prompt = prompt_line(&answers);
         assert_eq!(
-            prompt_line(&answers),
-            "[y] approve  [n] reject  [e] ask for another plan  [c] cancel the task  [l] decide later"
+            prompt,
+            "[y] approve  [n] reject  [e] ask for another plan  [c] cancel task  [l] later"
         );
+        assert!(prompt.chars().count() < 80, "it fits into a terminal of 80 columns");
         for (line, answer) in [
             ("y\n", QuickAnswer::Approve),
             ("YES", QuickAnswer::Approve),

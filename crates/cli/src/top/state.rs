@@ -10,7 +10,6 @@ use tamma_server::dto::{
 use uuid::Uuid;
 
 use super::log_state::{FILTERS, LogEdge, LogState};
-use crate::style::humanize;
 
 /// Number of rows that Page Up and Page Down move by.
 const PAGE: isize = 10;
@@ -246,7 +245,7 @@ impl TopState {
     fn submitted(&mut self, status: Loaded<TaskStatus>) -> Vec<TopEffect> {
         match status {
             Ok(status) => {
-                let text = format!("Accepted. The task is now {}.", humanize(&status.state));
+                let text = format!("Accepted. The task is now {}.", status.state.label());
                 self.notice = Some(TopNotice { is_error: false, text });
                 self.draft.clear();
                 self.plan = None;

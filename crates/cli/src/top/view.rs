@@ -13,7 +13,7 @@ use tamma_server::dto::{PipelineView, TaskCard, TaskDetail};
 use super::state::{PromptPurpose, TopInbox, TopScreen, TopState};
 use super::text::{fit, pad, width, wrap};
 use crate::commands::{format_plan_for_approval, format_task};
-use crate::style::{format_duration, format_spend, humanize, next_step_text};
+use crate::style::{format_duration, format_spend, next_step_text};
 
 pub(super) const FAINT: Style = Style::new().fg(Color::DarkGray);
 const STRONG: Style = Style::new().add_modifier(Modifier::BOLD);
@@ -227,7 +227,7 @@ fn pipeline_row(state: &TopState, view: &PipelineView, columns: usize) -> Line<'
 fn card_row(state: &TopState, card: &TaskCard, columns: usize) -> Line<'static> {
     let age = format_duration(state.now - card.since);
     let cost = format_spend(&card.spend);
-    let next = next_step_text(card, state.zone).unwrap_or_else(|| humanize(&card.state));
+    let next = next_step_text(card, state.zone).unwrap_or_else(|| card.state.label().to_owned());
     let next = if card.paused { format!("paused; {next}") } else { next };
     // The title gets what the other columns leave.
     let (next_width, cost_width, age_width) = (24, 8, 12);

@@ -82,7 +82,7 @@ fn format_assessment(check: &PlanAssessment) -> String {
 /// Returns the event in words. A plain transition is described by its target state.
 fn headline(entry: &HistoryEntry) -> String {
     if entry.name == EntryName::SmStateTransition {
-        return format!("to {}", humanize(&entry.to));
+        return entry.to.label().to_owned();
     }
     entry.name.label()
 }

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use agent_client_protocol::v1::ConnectionTo;
 use agent_client_protocol::v1::schema::{
-    CancelNotification, ContentBlock, ContentChunk, McpServer, PromptRequest, PromptResponse,
-    SessionId, SessionNotification, SessionUpdate, StopReason,
+    CancelNotification, ContentBlock, ContentChunk, Cost, McpServer, PromptRequest, PromptResponse,
+    SessionId, SessionNotification, SessionUpdate, StopReason, UsageUpdate,
 };
 use agent_client_protocol::{Agent, ByteStreams, Client, Error as ProtocolError, JsonRpcRequest};
 use serde::{Deserialize, Serialize};
@@ -141,8 +141,18 @@ async fn run_turn(
         .collect();
     let said = match shared.role {
         ScriptedRole::Idle => "I do nothing.".to_owned(),
-        ScriptedRole::Oracle | ScriptedRole::StandIn | ScriptedRole::Demo => {
+        ScriptedRole::Oracle | ScriptedRole::StandIn => {
             act(shared, &session, &prompt).await.unwrap_or_else(|error| error)
+        }
+        ScriptedRole::Demo => {
+            // A script costs nothing, which is not the same as an unknown cost.
+            let free = UsageUpdate::new(0, 0).cost(Cost::new(0.0, "USD"));
+            let update = SessionUpdate::UsageUpdate(free);
+            client.send_notification(SessionNotification::new(id.clone(), update))?;
+            match act(shared, &session, &prompt).await {
+                Ok(_) => "I follow a script, and this part of it is done.".to_owned(),
+                Err(error) => error,
+            }
         }
     };
     let update = SessionUpdate::AgentMessageChunk(ContentChunk::new(said.into()));

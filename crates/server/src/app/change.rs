@@ -33,6 +33,8 @@ pub(crate) struct ChangeForReview {
     pub(crate) is_truncated: bool,
     /// Older change that the person decided on last; `None` if there is none.
     pub(crate) last_reviewed: Option<EarlierChange>,
+    /// The person has decided on this commit before: the agent ran again, and changed nothing.
+    pub(crate) is_unchanged: bool,
 }
 
 /// Earlier change of a task.
@@ -90,10 +92,15 @@ impl App {
             Some(person) => self.last_review_decision(id, person).await?,
             None => None,
         };
-        let earlier = decided_at.and_then(|decided_at| {
+        let seen = decided_at.and_then(|decided_at| {
             let seen = reviews.iter().rev().find(|(_, at)| *at <= decided_at);
-            seen.map(|(review, _)| *review).filter(|review| review.commit != newest.commit)
+            seen.map(|(review, _)| *review)
         });
+        let is_unchanged = decided_at.is_some_and(|decided_at| {
+            let reviews: Vec<_> = reviews.iter().map(|(review, at)| (review.commit, *at)).collect();
+            repeats_decided_commit(&reviews, decided_at)
+        });
+        let earlier = seen.filter(|review| review.commit != newest.commit);
         let last_reviewed = match earlier {
             Some(review) => match self.load_patch(review).await {
                 Ok(patch) => patch.map(|patch| EarlierChange { commit: review.commit, patch }),
@@ -110,6 +117,7 @@ impl App {
             patch,
             is_truncated: newest.is_diff_truncated,
             last_reviewed,
+            is_unchanged,
         })
     }
 
@@ -329,6 +337,15 @@ impl App {
     }
 }
 
+/// Returns `true` if the newest review came after a decision, and is about the commit that was decided on.
+fn repeats_decided_commit(reviews: &[(CommitId, Timestamp)], decided_at: Timestamp) -> bool {
+    let decided = reviews.iter().rev().find(|(_, at)| *at <= decided_at);
+    match (decided, reviews.last()) {
+        (Some((decided, _)), Some((newest, at))) => *at > decided_at && decided == newest,
+        _ => false,
+    }
+}
+
 fn no_change(id: TaskId) -> Error {
     Error::NotFound { what: "reviewed change for task", key: id.to_string() }
 }
@@ -415,6 +432,22 @@ mod tests {
 
     fn comment(file: &str, side: LineSide, line: u32, text: &str) -> LineComment {
         LineComment { file: file.to_owned(), line, side, text: text.to_owned() }
+    }
+
+    #[test]
+    fn a_commit_that_comes_back_after_a_decision_is_noticed() {
+        let commit = |digit: &str| digit.repeat(40).parse::<CommitId>().expect("a commit");
+        let at = |second: i64| Timestamp::from_timestamp(second, 0).expect("a time");
+        let (a, b) = (commit("a"), commit("b"));
+        for (reviews, expected) in [
+            (vec![(a, at(1)), (a, at(3))], true),
+            (vec![(a, at(1)), (b, at(3))], false),
+            (vec![(a, at(1))], false),
+            (vec![(a, at(3))], false),
+            (vec![], false),
+        ] {
+            assert_eq!(repeats_decided_commit(&reviews, at(2)), expected, "{reviews:?}");
+        }
     }
 
     #[test]

@@ -152,7 +152,7 @@ pub(super) struct BoardCard {
     /// `None` before the first plan.
     pub(super) risk: Option<RiskLevel>,
     pub(super) budget: BudgetView,
-    pub(super) run_count: u16,
+    pub(super) attempts: u16,
     pub(super) is_overdue: bool,
     pub(super) pull_request: Option<PullRequestTag>,
 }
@@ -226,7 +226,7 @@ impl BoardCard {
                 percent,
                 tone: budget_tone(percent),
             },
-            run_count: card.iterations,
+            attempts: card.iterations,
             is_overdue: card.due_at.is_some_and(|due| due < clock::now()),
             pull_request: card
                 .pull_request_badge
@@ -570,7 +570,7 @@ mod tests {
             since: DisplayTime::elapsed(card.since),
             risk: None,
             budget: BudgetView { spent: String::new(), limit: None, percent: 0, tone: "acc" },
-            run_count: 0,
+            attempts: 0,
             is_overdue: false,
             pull_request: None,
         }

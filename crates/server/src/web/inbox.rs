@@ -414,7 +414,12 @@ fn inbox_item(detail: &dto::TaskDetail, project: String) -> InboxItem {
     InboxItem {
         id: card.id,
         short_id: Some(card.short.clone()),
-        href: format!("/tasks/{}", card.id),
+        // A change is read before it is accepted.
+        href: if card.answers.contains(&AnswerKind::Accept) {
+            format!("/tasks/{}/change", card.id)
+        } else {
+            format!("/tasks/{}", card.id)
+        },
         title: card.title.clone(),
         cause: labels::decision_title(card),
         tone,

@@ -17,26 +17,7 @@ pub(super) fn format_time(at: DateTime<Utc>, now: DateTime<Utc>) -> String {
 
 /// Returns the label of a state.
 pub(super) fn state_label(state: State) -> &'static str {
-    match state {
-        State::Pending => "queued",
-        State::Assigned => "preparing",
-        State::Planning => "planning",
-        State::AwaitingApproval => "awaiting approval",
-        State::Validated => "waiting for an agent",
-        State::InProgress => "implementing",
-        State::Testing => "running gates",
-        State::QualityReview => "in review",
-        State::Adjusting => "reworking",
-        State::CtoIntervention => "in council",
-        State::Approved => "passed review",
-        State::Committing => "delivering",
-        State::AwaitingMerge => "awaiting merge",
-        State::Learning => "capturing lessons",
-        State::HumanEscalation => "needs a decision",
-        State::Completed => "completed",
-        State::Cancelled => "cancelled",
-        State::Failed => "failed",
-    }
+    state.label()
 }
 
 /// Next step of a task.

@@ -19,6 +19,25 @@ pub(in crate::web) fn to_html(text: &str) -> SafeHtml {
     SafeHtml::from_escaped(writer.html)
 }
 
+/// Escapes a line of text, and shows what stands between backticks as code. For lists, where blocks have
+/// no place.
+pub(in crate::web) fn code_spans_to_html(text: &str) -> SafeHtml {
+    let mut html = String::new();
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once('`') {
+        let Some((code, next)) = after.split_once('`').filter(|(code, _)| !code.is_empty()) else {
+            break;
+        };
+        push_escaped(&mut html, before);
+        html.push_str("<code>");
+        push_escaped(&mut html, code);
+        html.push_str("</code>");
+        rest = next;
+    }
+    push_escaped(&mut html, rest);
+    SafeHtml::from_escaped(html)
+}
+
 #[derive(Default)]
 struct MarkdownWriter {
     html: String,
@@ -171,6 +190,22 @@ mod tests {
 
     fn html(text: &str) -> String {
         to_html(text).to_string()
+    }
+
+    #[test]
+    fn code_in_a_line_is_marked_and_everything_is_escaped() {
+        for (text, expected) in [
+            (
+                "`greet <b>` prints `Hello`.",
+                "<code>greet &#60;b&#62;</code> prints <code>Hello</code>.",
+            ),
+            ("1. **not** a <list>", "1. **not** a &#60;list&#62;"),
+            ("one ` alone", "one ` alone"),
+            ("``` fence", "``` fence"),
+            ("", ""),
+        ] {
+            assert_eq!(code_spans_to_html(text).to_string(), expected);
+        }
     }
 
     #[test]

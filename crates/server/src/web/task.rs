@@ -432,7 +432,7 @@ pub(super) struct RenderedPart {
 
 /// Acceptance criterion and its judgement.
 pub(super) struct CriterionView {
-    pub(super) text: String,
+    pub(super) text: SafeHtml,
     pub(super) tone: &'static str,
     pub(super) remark: String,
     /// Location of the evidence.

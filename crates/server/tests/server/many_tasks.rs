@@ -149,6 +149,22 @@ async fn the_inbox_shows_the_plan_with_the_forms_that_decide_on_it() {
 }
 
 #[tokio::test]
+async fn a_low_risk_plan_in_the_inbox_stands_before_its_button() {
+    let server = TestServer::with(local_config()).await;
+    let project = server.project("/nowhere").await;
+    let mut rules = tamma_core::rules::Rules::default();
+    rules.scrum_master.task_loop.auto_approve_low_risk = false;
+    let fields = json!({ "title": "Greet" });
+    let mut task = StoredTask::with_rules(&server, project, fields, rules).await;
+    task.add_plan("Kindly", 1).await;
+    let html = Browser::new(&server).page("/inbox").await;
+    let plan = html.find("<p>Kindly</p>").expect("the plan");
+    let button = html.find("Approve plan 1").expect("the button");
+    assert!(plan < button, "{html}");
+    server.end().await;
+}
+
+#[tokio::test]
 async fn the_palette_finds_tasks_that_the_person_can_read() {
     let server = TestServer::with(local_config()).await;
     let project = server.project("/nowhere").await;
@@ -157,6 +173,9 @@ async fn the_palette_finds_tasks_that_the_person_can_read() {
     let mut browser = Browser::new(&server);
     let html = browser.page("/palette?text=moon").await;
     assert!(html.contains(&format!("href=\"/tasks/{}\"", task.id)), "{html}");
+    assert!(html.contains("Greet &#60;b&#62;the") && !html.contains("shed"), "{html}");
+    // A word need not be finished.
+    let html = browser.page("/palette?text=moo").await;
     assert!(html.contains("Greet &#60;b&#62;the") && !html.contains("shed"), "{html}");
     assert!(browser.page("/palette").await.contains("Paint the shed"));
     let mut stranger = Browser::signed_in(&server, &server.token_of("Mallory").await).await;

@@ -318,7 +318,7 @@ fn state_text(card: &TaskCard) -> String {
         format!(" #{}{mark}", it.number)
     });
     let pull_request = pull_request.unwrap_or_default();
-    format!("{}{pull_request}{paused}", style::humanize(&card.state))
+    format!("{}{pull_request}{paused}", card.state.label())
 }
 
 #[cfg(test)]

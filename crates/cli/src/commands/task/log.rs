@@ -267,7 +267,7 @@ impl LogReader<'_> {
         }
         let text = match style::next_step_text(card, self.zone) {
             Some(next) if card.waits_for_person => format!("waiting on a person: {next}"),
-            _ => format!("the task is {}", style::humanize(&card.state)),
+            _ => format!("the task is {}", card.state.label()),
         };
         Ok(writeln!(anstream::stderr().lock(), "{}", styled(&sanitize(&text), FAINT))?)
     }

@@ -74,7 +74,7 @@ pub(super) fn run(arguments: &Args) -> Result<ExitCode> {
 
 /// Formats a report for the terminal.
 fn format_report(report: &TaskReport) -> String {
-    let state = paint(&humanize(&report.state), style::state_colour(report.state));
+    let state = paint(report.state.label(), style::state_colour(report.state));
     let about = if report.spend.estimated { "~" } else { "" };
     let mut text = format!(
         "{}\n{state}, {}, {about}{}, {} tokens",

@@ -33,8 +33,7 @@ pub(super) fn run(arguments: &Args) -> Result<ExitCode> {
             output::print_json(&status)?;
             return Ok(ExitCode::SUCCESS);
         }
-        let state = style::humanize(&status.state);
-        let state = style::paint(&state, style::state_colour(status.state));
+        let state = style::paint(status.state.label(), style::state_colour(status.state));
         let mut out = anstream::stdout().lock();
         writeln!(out, "{} restarted by {}; now {state}", short_id(id), sanitize(&status.by))?;
         Ok(ExitCode::SUCCESS)

@@ -142,7 +142,7 @@ pub(crate) fn format_task(
         format!("{}  {}", styled(&card.short, STRONG), styled(&sanitize(&card.title), STRONG));
     let mut rows = KeyValueRows(head);
     let paused = if card.paused { ", paused" } else { "" };
-    let state = format!("{}{paused}", humanize(&card.state));
+    let state = format!("{}{paused}", card.state.label());
     rows.add(
         "state",
         format!(
@@ -174,7 +174,7 @@ pub(crate) fn format_task(
             .iter()
             .map(|it| format!("by {} {}", sanitize(&it.by), format_ago(it.at, now))),
     );
-    rows.add_all("run", detail.iterations.iter().map(iteration_summary));
+    rows.add_all("attempt", detail.iterations.iter().map(iteration_summary));
     rows.add_all("criterion", detail.acceptance_criteria.iter().map(|text| sanitize(text)));
     if !detail.card.labels.is_empty() {
         rows.add("labels", sanitize(&detail.card.labels.join(", ")));
@@ -300,7 +300,7 @@ fn time_in_state(it: &StateTime) -> String {
     let time = i64::try_from(it.seconds).unwrap_or(i64::MAX);
     let time = style::format_duration(chrono::TimeDelta::seconds(time));
     let visits = if it.visits > 1 { format!(" in {} visits", it.visits) } else { String::new() };
-    format!("{} {time}{visits}", style::humanize(&it.state))
+    format!("{} {time}{visits}", it.state.label())
 }
 
 /// Formats the cost of a run in progress so far; `None` before its first model call.
@@ -464,15 +464,33 @@ fn format_plan(plan: &tamma_core::plan::Plan) -> String {
     text
 }
 
-/// Indents every line by two spaces.
+/// Indents every line by two spaces, and breaks lines that the terminal would break inside a word.
 fn indent(text: &str) -> String {
-    let line = |line: &str| format!("  {}", sanitize(line)).trim_end().to_owned();
+    indent_to(text, style::terminal_width())
+}
+
+fn indent_to(text: &str, width: Option<usize>) -> String {
+    let line = |line: &str| {
+        let indented = format!("  {}", sanitize(line)).trim_end().to_owned();
+        match width {
+            Some(width) if indented.chars().count() > width => style::wrap(&indented, width, 2),
+            _ => indented,
+        }
+    };
     text.trim().lines().map(line).collect::<Vec<_>>().join("\n")
 }
 
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+
+    #[test]
+    fn long_lines_of_a_plan_are_broken_at_spaces() {
+        let text = "Use the first argument as the name.\n\n  - short";
+        let expected = "  Use the first\n  argument as the\n  name.\n\n    - short";
+        assert_eq!(indent_to(text, Some(17)), expected);
+        assert_eq!(indent_to("a long line of text", None), "  a long line of text");
+    }
 
     /// Task that awaits approval.
     pub(crate) fn awaiting_approval() -> TaskDetail {
@@ -518,7 +536,7 @@ pub(crate) mod tests {
           cost       ~$0.42, 12,345 tokens
           plan       2 (0123456789ab), 2 files (1 critical), complexity 5 of 14
           risk       medium: files 1 point, warnings 1 point; 1 warning
-          run        #1 simple with claude: gates failed
+          attempt    #1 simple with claude: gates failed
           criterion  it greets
           labels     nice, small
           id         0192a000-0000-7000-8000-00001a2b3c4d

@@ -552,3 +552,10 @@ fn the_history_is_numbered_without_gaps_and_names_every_actor() {
     assert_eq!(world.log[0].actor, person("ann"));
     assert!(world.log[1..].iter().all(|entry| entry.actor == Actor::Tamma));
 }
+
+#[test]
+fn every_state_has_words_of_its_own_for_people() {
+    let labels: std::collections::BTreeSet<_> = State::iter().map(State::label).collect();
+    assert_eq!(labels.len(), State::iter().count(), "{labels:?}");
+    assert_eq!(State::Validated.label(), "waiting for an agent");
+}

@@ -289,7 +289,7 @@ impl App {
                 let count = pluralize(files.len(), "file");
                 let passed = if change.passed { "passed" } else { "did not pass" };
                 let first = format!(
-                    "Commit {commit} changes {count} ({added} lines added, {removed} removed) and \
+                    "Commit {commit} changes {count} ({added} added and {removed} removed lines) and \
                      {passed} review.{}",
                     if change.is_truncated {
                         " The patch is truncated, so these counts are too low."

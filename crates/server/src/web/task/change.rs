@@ -69,6 +69,8 @@ struct ChangeView {
     /// Page with the rows of every file; `None` if this one has them.
     all_href: Option<String>,
     since: Option<SinceView>,
+    /// The agent ran again after the reader's decision, and changed nothing.
+    is_unchanged: bool,
     /// Comments on files that are no longer part of the change.
     elsewhere: Vec<ElsewhereComment>,
 }
@@ -326,7 +328,8 @@ impl PageBuilder<'_> {
         let sum = |of: fn(&FileDiff<'_>) -> usize| {
             format_number(files.iter().map(of).sum::<usize>() as u64)
         };
-        let ChangeForReview { commit, passed, is_truncated, .. } = &self.loaded.change;
+        let ChangeForReview { commit, passed, is_truncated, is_unchanged, .. } =
+            &self.loaded.change;
         ChangeView {
             short_commit: short_hash(&commit.to_string()),
             verdict: if *passed { "passed review" } else { "did not pass review" },
@@ -343,6 +346,7 @@ impl PageBuilder<'_> {
             split_href: format!("?{}", link_query(DiffLayout::Split, self.query.since)),
             all_href: (has_more && !self.query.all).then(|| format!("?{query}&all=true")),
             since,
+            is_unchanged: *is_unchanged,
             elsewhere: self.elsewhere(files),
         }
     }

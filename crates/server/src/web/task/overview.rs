@@ -91,11 +91,11 @@ struct PlanContent {
     file_changes: Vec<PlanFileView>,
     testing: SafeHtml,
     /// Proposed criteria with their IDs, if the task has none of its own.
-    criteria: Vec<String>,
+    criteria: Vec<SafeHtml>,
     verification: Vec<PlannedTest>,
-    assumptions: Vec<String>,
-    questions: Vec<String>,
-    risks: Vec<String>,
+    assumptions: Vec<SafeHtml>,
+    questions: Vec<SafeHtml>,
+    risks: Vec<SafeHtml>,
     test_changes: Vec<String>,
     /// Complexity signals that Tamma estimated, as a list of their names.
     estimated_signals: String,
@@ -230,7 +230,7 @@ impl WordsView {
 
 fn unjudged_criterion(text: &str) -> CriterionView {
     CriterionView {
-        text: text.to_owned(),
+        text: markdown::code_spans_to_html(text),
         tone: "idle",
         remark: "not reviewed yet".to_owned(),
         location: None,
@@ -272,6 +272,9 @@ fn plan_content(data: &TaskData, plan: Plan) -> PlanContent {
         description: change.description,
         lines: change.estimated_lines,
     });
+    let lines = |texts: &[String]| -> Vec<SafeHtml> {
+        texts.iter().map(|text| markdown::code_spans_to_html(text)).collect()
+    };
     PlanContent {
         summary: markdown::to_html(&plan.summary),
         approach: markdown::to_html(&plan.approach),
@@ -281,12 +284,14 @@ fn plan_content(data: &TaskData, plan: Plan) -> PlanContent {
             .criteria
             .iter()
             .enumerate()
-            .map(|(index, text)| format!("{}: {text}", criterion_id(index)))
+            .map(|(index, text)| {
+                markdown::code_spans_to_html(&format!("{}: {text}", criterion_id(index)))
+            })
             .collect(),
         verification: plan.verification,
-        assumptions: plan.assumptions,
-        questions: plan.questions,
-        risks: plan.risks,
+        assumptions: lines(&plan.assumptions),
+        questions: lines(&plan.questions),
+        risks: lines(&plan.risks),
         test_changes: plan.test_changes,
         estimated_signals: plan
             .estimated_signals

@@ -324,7 +324,7 @@ pub(super) fn criterion_view(criterion: &Criterion) -> CriterionView {
         None => remark,
     };
     let tone = if criterion.is_met() { "good" } else { "bad" };
-    CriterionView { text: criterion.text.clone(), tone, remark, location }
+    CriterionView { text: markdown::code_spans_to_html(&criterion.text), tone, remark, location }
 }
 
 /// Returns the names of the validators.
