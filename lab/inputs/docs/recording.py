@@ -1,0 +1,5 @@
+"""Recordings of the terminal."""
+
+
+def write_all(world, pictures):
+    pass
