@@ -46,22 +46,25 @@ def commands(page: str, text: str) -> list[Command]:
     found: list[Command] = []
     pending: dict[str, str] = {}
     block: list[Command] | None = None
-    fence = language = ""
+    fence, language, indent = "", "", 0
     for number, line in enumerate(text.splitlines(), 1):
-        opening = re.match(r"\s*(`{3,})(\w*)", line)
+        if fence:
+            # A block in a list is indented as its item.
+            line = line[min(indent, len(line) - len(line.lstrip())):]
+        opening = re.match(r"(\s*)(`{3,})(\w*)", line)
         if not fence:
             directive = DIRECTIVE.fullmatch(line.strip())
             if directive:
                 pending[directive[1]] = directive[2]
             elif opening:
-                fence, language = opening[1], opening[2]
+                indent, fence, language = len(opening[1]), opening[2], opening[3]
                 if language not in READ | {"console"}:
                     raise Malformed(f"{page}:{number}: a block of language `{language}`: use console, or {', '.join(sorted(READ))}")
                 block = []
             elif line.strip() and pending:
                 raise Malformed(f"{page}:{number}: a comment for a console block is not before one: {pending}")
             continue
-        if opening and opening[1] == fence and not line.strip().strip("`"):
+        if opening and opening[2] == fence and not line.strip().strip("`"):
             if language == "console":
                 if not block:
                     raise Malformed(f"{page}:{number}: a console block without a command")
@@ -75,8 +78,8 @@ def commands(page: str, text: str) -> list[Command]:
             assert block is not None
             if block and block[-1].text.endswith("\\") and not block[-1].output:
                 block[-1].text += "\n" + line
-            elif line.lstrip().startswith("$ "):
-                block.append(Command(page, number, line.lstrip()[2:]))
+            elif line.startswith("$ "):
+                block.append(Command(page, number, line[2:]))
             elif block:
                 block[-1].output.append(line)
             else:
@@ -173,6 +176,8 @@ def self_check() -> None:
     first, second = commands("page", page)
     assert (first.text, first.output, first.exit) == ("a \\\n    b", ["out"], 0)
     assert (second.text, second.output, second.exit) == ("c", [], 3)
+    [item] = commands("page", "1. Item\n\n   ```console\n   $ a\n   out\n   ```\n")
+    assert (item.text, item.output) == ("a", ["out"])
     for wrong in ("```\n$ a\n```\n", "```sh\na\n```\n", "```text\n$ a\n```\n", "```console\n```\n", "<!-- exit: 3 -->\nText\n"):
         try:
             commands("page", wrong)

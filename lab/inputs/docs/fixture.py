@@ -93,7 +93,7 @@ class World:
             "GIT_CONFIG_GLOBAL": str(scratch / "gitconfig"),
             "GIT_CONFIG_NOSYSTEM": "1",
         }
-        self.sessions, self.servers = [], []
+        self.sessions, self.servers, self.count = [], [], 0
 
     def __enter__(self):
         return self
@@ -107,12 +107,12 @@ class World:
             server.wait(PATIENCE)
 
     def close_sessions(self):
-        for session in self.sessions:
+        for session in list(self.sessions):
             session.close()
-        self.sessions.clear()
 
     def session(self, name):
-        session = Session(self, self.scratch / f"home-{len(self.sessions)}")
+        self.count += 1
+        session = Session(self, self.scratch / f"home-{self.count}")
         self.sessions.append(session)
         setup = SETUPS.get(name)
         if setup is None:
@@ -133,6 +133,7 @@ class Session:
         self.env = {**world.env, "HOME": str(home)}
         self.values = {}
         self.running = []
+        self.task = None
 
     def replace(self, text, shown=False):
         """Replaces the examples of a page by the real values; in an output only what the page calls by a name."""
@@ -228,11 +229,17 @@ class Session:
         raise Failure(f"`{text}` printed no `{ready}` within {PATIENCE} s:\n{output}")
 
     def close(self):
+        """Stops what still runs, so that nothing of this folder shows in the next one."""
+        self.world.sessions.remove(self)
+        if self.task:
+            # Refused if the task is closed.
+            self.run(f"tamma cancel {self.task} --reason 'The page ends here'")
+        if any(name.endswith("_API_KEY") for name in self.env):
+            self.run("tamma down")
         for process in reversed(self.running):
             if process.poll() is None:
                 process.terminate()
                 process.wait(PATIENCE)
-        self.running.clear()
 
     # ── Setups
 
@@ -263,6 +270,7 @@ class Session:
         show = self.expect(f"tamma task show {task}")
         plan = re.search(r"plan +\d+ \(([0-9a-f]{12})\)", show)
         commit = re.search(r"--commit ([0-9a-f]+)", show)
+        self.task = task
         self.learn({"2b701bea": task, "3f2a": task, "<id>": task, "task-<id>": f"task-{uuid}"})
         if plan:
             self.learn({"98e48dc6bacd": plan[1]})
