@@ -183,10 +183,9 @@ class Session:
 
     def run_in_terminal(self, command, types):
         """Types a line once the command has stopped printing, and hides nothing of what it prints."""
-        pid, terminal = pty.fork()
-        if pid == 0:
-            os.chdir(self.cwd)
-            os.execvpe(command[0], command, self.env)
+        terminal, end = pty.openpty()
+        process = subprocess.Popen(command, cwd=self.cwd, env=self.env, stdin=end, stdout=end, stderr=end, start_new_session=True)
+        os.close(end)
         output, typed, deadline = b"", False, time.monotonic() + PATIENCE
         while time.monotonic() < deadline:
             readable, _, _ = select.select([terminal], [], [], 0.5)
@@ -202,10 +201,9 @@ class Session:
                 os.write(terminal, types.encode() + b"\n")
                 typed = True
         else:
-            os.kill(pid, signal.SIGKILL)
+            process.kill()
         os.close(terminal)
-        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-        return code, output
+        return process.wait(PATIENCE), output
 
     def start(self, text, ready):
         """Starts a command that keeps running, and waits until it prints a pattern or ends."""
@@ -321,6 +319,14 @@ def temporal_port(data):
     raise Failure("setup: no Temporal runs")
 
 
+def knowledge(session):
+    """A plan in a file, to check entries against."""
+    session.repository()
+    changes = [{"path": "names.txt", "action": "modify", "description": "another name", "estimated_lines": 1}]
+    plan = {"summary": "Change a name.", "approach": "Edit the file.", "file_changes": changes, "testing_strategy": "Read it."}
+    pathlib.Path(session.cwd, "plan.json").write_text(json.dumps(plan))
+
+
 def credentials(session):
     """Files that the person has from a forge."""
     session.repository()
@@ -368,6 +374,7 @@ SETUPS = {
     "waiting-plan": waiting_plan,
     "waiting-change": waiting_change,
     "completed-task": completed_task,
+    "knowledge": knowledge,
     "credentials": credentials,
     "servers": servers,
 }
