@@ -13,7 +13,7 @@ use crate::support::bench::work;
 use crate::support::verdict::Verdict;
 use crate::{
     agents, alerts, bench_agents, bench_board, bench_core, bench_gateway, bench_loop,
-    bench_waiting, browser, chaos, chat, crash_recovery, escalation, eval, false_claims,
+    bench_waiting, browser, chaos, chat, crash_recovery, docs, escalation, eval, false_claims,
     first_minute, forge, hostile_repositories, knowledge, learning, learning_loop, mcp,
     merge_queue, pipeline, reconcile, review, sandbox_escape, top,
 };
@@ -37,6 +37,8 @@ struct Args {
 enum Experiment {
     /// Install Tamma from its packages on a minimal system, and take the first task to its end
     FirstMinute(first_minute::Args),
+    /// Run every command of the documentation, and compare its output
+    Docs(docs::Args),
     /// Run each built-in agent through one contract against a scripted model
     Agents(agents::Args),
     /// Review changes in Rust, Python and TypeScript with the real tools
@@ -122,6 +124,7 @@ pub fn main() -> ExitCode {
 async fn run(experiment: Experiment, quick: bool) -> Result<Verdict> {
     match experiment {
         Experiment::FirstMinute(own) => first_minute::run(&own, quick).await,
+        Experiment::Docs(own) => docs::run(&own).await,
         Experiment::Agents(own) => agents::run(&own, quick).await,
         Experiment::Review(own) => review::run(&own, quick).await,
         Experiment::FalseClaims(own) => false_claims::run(&own).await,
