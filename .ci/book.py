@@ -50,7 +50,8 @@ def place(path, listed):
     if DOCS in path.parents and path.suffix in SERVED:
         return path.relative_to(DOCS)
     name = pathlib.Path("files", path.relative_to(ROOT))
-    return name if path.suffix in SERVED else name.with_name(name.name + ".txt")
+    # mdBook would make a link to a page of `.md` anywhere in a name.
+    return name if path.suffix in SERVED else name.with_name(name.name.removesuffix(".md") + ".txt")
 
 
 def relative(target, page):
