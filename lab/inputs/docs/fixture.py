@@ -71,7 +71,7 @@ class World:
     def __init__(self, scratch, programs, root):
         self.scratch, self.root = scratch, root
         # For root, PostgreSQL runs as another user, who must be able to reach its data.
-        scratch.chmod(0o711)
+        scratch.mkdir(mode=0o711)
         bin_folder = scratch / "bin"
         bin_folder.mkdir()
         (bin_folder / "tamma").symlink_to(programs / "tamma")
@@ -232,8 +232,6 @@ class Session:
         if self.task:
             # Refused if the task is closed.
             self.run(f"tamma cancel {self.task} --reason 'The page ends here'")
-        if any(name.endswith("_API_KEY") for name in self.env):
-            self.run("tamma down")
         for process in reversed(self.running):
             if process.poll() is None:
                 process.terminate()
@@ -278,6 +276,11 @@ class Session:
 
 def empty(session):
     pass
+
+
+def stopped(session):
+    """A machine on which Tamma does not run."""
+    session.expect("tamma down")
 
 
 def new_repository(session):
@@ -369,6 +372,7 @@ def servers(session):
 
 SETUPS = {
     "empty": empty,
+    "stopped": stopped,
     "new-repository": new_repository,
     "repository": repository,
     "waiting-plan": waiting_plan,

@@ -5,17 +5,15 @@ usage: run.py <program folder> [--only PAGE] [--show] [--write]
 `--show` prints the real outputs. `--write` records the terminal and replaces the recordings in docs/pictures.
 
 The pages are those of the site (docs/SUMMARY.md) and README.md. console.py describes what a page can say about
-a block. Each setup is a new folder; all of them share one Tamma, with a scripted agent.
+a block. Each setup is a new folder. Pages share a Tamma with a scripted agent, except those that stop it.
 """
 
-import json
-import os
 import pathlib
 import re
 import signal
-import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
@@ -68,36 +66,78 @@ def site_pages(only):
     return {name: page for name, page in names.items() if not only or only in name}
 
 
-def run_page(world, commands, show, totals):
-    """Runs the commands of a page until one fails."""
-    session = None
-    for command in commands:
-        if command.setup or session is None:
-            if session:
-                session.close()
-            session = world.session(command.setup or "empty")
-        if reason_not_run(command):
-            continue
-        text = session.replace(command.text)
-        ready = next((ready for pattern, ready in BACKGROUND if re.search(pattern, text)), None)
-        if ready:
-            code, output = session.start(text, ready)
+class Group:
+    """Pages that share one Tamma, one after the other. Groups run at the same time."""
+
+    def __init__(self, pages):
+        self.pages = pages
+        self.run, self.compared, self.failures = 0, 0, []
+
+    def run_all(self, folder, programs, show):
+        try:
+            with World(folder, programs, ROOT) as world:
+                for name, commands in self.pages.items():
+                    self.run_page(world, name, commands, show)
+        except Exception as error:  # A thread cannot fail by itself.
+            self.failures.append(repr(error))
+            print(f"✗ {error!r}", flush=True)
+
+    def run_page(self, world, name, commands, show):
+        began, before = time.monotonic(), self.run
+        try:
+            self.run_commands(world, commands, show)
+            print(f"✓ {name}: {self.run - before} of {len(commands)} commands in {time.monotonic() - began:.1f} s", flush=True)
+        except Failure as failure:
+            self.failures.append(str(failure))
+            print(f"✗ {failure}", flush=True)
+            world.close_sessions()
+
+    def run_commands(self, world, commands, show):
+        """Runs the commands of a page until one fails."""
+        session = None
+        for command in commands:
+            if reason_not_run(command):
+                continue
+            if command.setup or session is None:
+                if session:
+                    session.close()
+                session = world.session(command.setup or "empty")
+            text = session.replace(command.text)
+            ready = next((ready for pattern, ready in BACKGROUND if re.search(pattern, text)), None)
+            if ready:
+                code, output = session.start(text, ready)
+            else:
+                code, output = session.run(text, command.types)
+            if show:
+                print(f"── {command.place}: {text} (exit code {code})\n{output}", flush=True)
+            if code != command.exit:
+                raise Failure(f"{command.place}: `{text}` exited with {code} instead of {command.exit}:\n{output}")
+            if command.output:
+                learned = console.match([session.replace(line, shown=True) for line in command.output], output.splitlines())
+                if learned is None:
+                    shown = "\n".join(command.output)
+                    raise Failure(f"{command.place}: `{text}` printed\n{output}\ninstead of\n{shown}")
+                session.learn(learned)
+                self.compared += 1
+            self.run += 1
+        if session:
+            session.close()
+
+
+def grouped(pages):
+    """Pages with servers of their own, pages that start and stop Tamma, and the others, which share a running one."""
+    groups, stops = {}, {"stops-1": 0, "stops-2": 0}
+    for name, commands in pages.items():
+        if any(command.setup == "servers" for command in commands):
+            kind = "servers"
+        elif any(re.match(r"tamma (down|try)\b", command.text) for command in commands):
+            # Starting and stopping takes seconds of waiting.
+            kind = min(stops, key=stops.get)
+            stops[kind] += len(commands)
         else:
-            code, output = session.run(text, command.types)
-        if show:
-            print(f"── {command.place}: {text} (exit code {code})\n{output}", flush=True)
-        if code != command.exit:
-            raise Failure(f"{command.place}: `{text}` exited with {code} instead of {command.exit}:\n{output}")
-        if command.output:
-            learned = console.match([session.replace(line, shown=True) for line in command.output], output.splitlines())
-            if learned is None:
-                shown = "\n".join(command.output)
-                raise Failure(f"{command.place}: `{text}` printed\n{output}\ninstead of\n{shown}")
-            session.learn(learned)
-            totals["compared"] += 1
-        totals["run"] += 1
-    if session:
-        session.close()
+            kind = "shared"
+        groups.setdefault(kind, {})[name] = commands
+    return {kind: Group(pages) for kind, pages in groups.items()}
 
 
 def main():
@@ -123,32 +163,33 @@ def main():
                 failures.append(f"no command fits {pattern}: remove it from the table of commands that are not run")
     # A signal ends the experiment as an error does, so that its processes and folders are removed.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))
-    totals = {"run": 0, "compared": 0}
+    programs = pathlib.Path(arguments[0]).resolve()
+    groups = grouped({name: commands for name, commands in pages.items() if commands})
     with tempfile.TemporaryDirectory(prefix="tamma-docs-") as scratch:
-        with World(pathlib.Path(scratch), pathlib.Path(arguments[0]).resolve(), ROOT) as world:
-            for name, commands in pages.items():
-                if not commands:
-                    continue
-                began, before = time.monotonic(), totals["run"]
-                try:
-                    run_page(world, commands, "--show" in arguments, totals)
-                    print(f"✓ {name}: {totals['run'] - before} of {len(commands)} commands in {time.monotonic() - began:.1f} s", flush=True)
-                except Failure as failure:
-                    failures.append(str(failure))
-                    print(f"✗ {failure}", flush=True)
-                    world.close_sessions()
-            if "--write" in arguments and not failures:
+        pathlib.Path(scratch).chmod(0o711)
+        threads = []
+        for kind, group in groups.items():
+            call = (pathlib.Path(scratch, kind), programs, "--show" in arguments)
+            threads.append(threading.Thread(target=group.run_all, args=call))
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        failures += [failure for group in groups.values() for failure in group.failures]
+        if "--write" in arguments and not failures:
+            with World(pathlib.Path(scratch, "recording"), programs, ROOT) as world:
                 recording.write_all(world, ROOT / "docs" / "pictures")
     for reason, commands in not_run.items():
         print(f"  not run: {len(commands)}, {reason}")
         for command in commands:
             print(f"    {command.place}: {command.text.splitlines()[0]}")
     with_commands = sum(bool(commands) for commands in pages.values())
+    ran = sum(group.run for group in groups.values())
+    compared = sum(group.compared for group in groups.values())
     skipped = sum(map(len, not_run.values()))
-    missed = len(every) - totals["run"] - skipped
+    missed = len(every) - ran - skipped
     print(
-        f"docs: {len(every)} commands in {with_commands} pages, {totals['run']} run, {totals['compared']} outputs compared, "
-        f"{skipped} not run ({len(not_run)} reasons), {max(missed, len(failures))} failed, in {time.monotonic() - start:.0f} s"
+        f"docs: {len(every)} commands in {with_commands} pages, {ran} run, {compared} outputs compared, {skipped} not run ({len(not_run)} reasons), {max(missed, len(failures))} failed, in {time.monotonic() - start:.0f} s"
     )
     return 1 if failures or missed else 0
 
