@@ -4,7 +4,7 @@ use anyhow::Result;
 use tokio::process::Command;
 
 use crate::support::verdict::Verdict;
-use crate::support::{external, programs};
+use crate::support::{external, programs, tools};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -14,7 +14,7 @@ pub(crate) struct Args {
     /// Print the real output of every command
     #[arg(long)]
     show: bool,
-    /// Record the terminal, and replace the recordings in docs/pictures
+    /// Record the terminal and the browser, and replace the recordings in docs/pictures
     #[arg(long)]
     write: bool,
 }
@@ -26,6 +26,9 @@ pub(crate) async fn run(arguments: &Args) -> Result<Verdict> {
         command.args(["--only", only]);
     }
     command.args(arguments.show.then_some("--show"));
-    command.args(arguments.write.then_some("--write"));
+    if arguments.write {
+        tools::npm_install(&programs::input("browser")).await?;
+        command.arg("--write");
+    }
     external::run("docs", &mut command).await
 }

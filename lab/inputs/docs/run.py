@@ -2,7 +2,8 @@
 """Runs every command of the documentation, and compares its exit code and the output that the page shows.
 
 usage: run.py <program folder> [--only PAGE] [--show] [--write]
-`--show` prints the real outputs. `--write` records the terminal and replaces the recordings in docs/pictures.
+`--show` prints the real outputs. `--write` records the terminal and the browser, and replaces the recordings in
+docs/pictures.
 
 The pages are those of the site (docs/SUMMARY.md) and README.md. console.py describes what a page can say about
 a block. Each setup is a new folder. Pages share a Tamma with a scripted agent, except those that stop it.
@@ -37,7 +38,6 @@ NOT_RUN = [
     (r"docs/install\.md: gh attestation ", THIRD_PARTY),
     (r"docs/[\w/-]+\.md: tamma top", "needs a person at a terminal; `just lab top` drives it"),
     (r"docs/[\w/-]+\.md: tamma service (install( |$)(?!--print)|uninstall)", "needs systemd"),
-    (r"docs/[\w/-]+\.md: loginctl ", "needs systemd"),
     (r"docs/evaluation\.md: export ANTHROPIC_API_KEY", NEEDS_MODEL),
     (r"docs/evaluation\.md: tamma eval ", NEEDS_MODEL + "; `just lab eval` runs the command with scripted agents"),
     (r"docs/delivery\.md: tamma (forge check|project add) ", THIRD_PARTY),
@@ -160,7 +160,8 @@ def main():
     if not only:
         for pattern, _ in NOT_RUN:
             if not any(re.match(pattern, f"{it.page}: {it.text}") for it in every):
-                failures.append(f"no command fits {pattern}: remove it from the table of commands that are not run")
+                failures.append(f"no command fits `{pattern}`: remove it from the table of commands that are not run")
+                print(f"✗ {failures[-1]}")
     # A signal ends the experiment as an error does, so that its processes and folders are removed.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))
     programs = pathlib.Path(arguments[0]).resolve()
@@ -189,7 +190,8 @@ def main():
     skipped = sum(map(len, not_run.values()))
     missed = len(every) - ran - skipped
     print(
-        f"docs: {len(every)} commands in {with_commands} pages, {ran} run, {compared} outputs compared, {skipped} not run ({len(not_run)} reasons), {max(missed, len(failures))} failed, in {time.monotonic() - start:.0f} s"
+        f"docs: {len(every)} commands in {with_commands} pages, {ran} run, {compared} outputs compared, {skipped} not run "
+        f"({len(not_run)} reasons), {max(missed, len(failures))} failed, in {time.monotonic() - start:.0f} s"
     )
     return 1 if failures or missed else 0
 
