@@ -74,7 +74,7 @@ enum Experiment {
     /// Send alerts to real receivers
     Alerts,
     /// Take a person's day through a real browser, with a screenshot of every page
-    Browser,
+    Browser(browser::Args),
     /// Drive `tamma top` in a terminal of 80 × 24, with a capture of every screen
     Top(top::Args),
     /// Check labelled plans against labelled entries, and measure the duration
@@ -142,7 +142,7 @@ async fn run(experiment: Experiment, quick: bool) -> Result<Verdict> {
         Experiment::Reconcile(own) => reconcile::run(&own, quick).await,
         Experiment::Mcp => mcp::run(quick).await,
         Experiment::Alerts => alerts::run().await,
-        Experiment::Browser => browser::run(quick).await,
+        Experiment::Browser(own) => browser::run(&own, quick).await,
         Experiment::Top(own) => top::run(&own).await,
         Experiment::Knowledge(own) => knowledge::run(&own).await,
         Experiment::Chat(own) => chat::run(&own),
