@@ -98,18 +98,21 @@ class Group:
         for command in commands:
             if reason_not_run(command):
                 continue
+            began = time.monotonic()
             if command.setup or session is None:
                 if session:
                     session.close()
                 session = world.session(command.setup or "empty")
             text = session.replace(command.text)
+            prepared = time.monotonic()
             ready = next((ready for pattern, ready in BACKGROUND if re.search(pattern, text)), None)
             if ready:
                 code, output = session.start(text, ready)
             else:
                 code, output = session.run(text, command.types)
             if show:
-                print(f"── {command.place}: {text} (exit code {code})\n{output}", flush=True)
+                took = f"{time.monotonic() - prepared:.1f} s, setup {prepared - began:.1f} s"
+                print(f"── {command.place}: {text} (exit code {code}, {took})\n{output}", flush=True)
             if code != command.exit:
                 raise Failure(f"{command.place}: `{text}` exited with {code} instead of {command.exit}:\n{output}")
             if command.output:
