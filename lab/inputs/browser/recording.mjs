@@ -44,9 +44,9 @@ try {
     const now = await state.textContent().catch(() => before);
     if (now !== before) {
       await page.evaluate(() => window.scrollTo(0, 0));
-      await take(1.2);
+      await take(1.5);
       before = now;
-      await page.waitForTimeout(600);
+      await page.waitForTimeout(1_500);
     }
     await page.waitForTimeout(50);
   }
