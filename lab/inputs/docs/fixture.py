@@ -36,11 +36,8 @@ def agent_script():
     def end(cost):
         return [{"usage": {"cost": cost}}, {"end": {"tokens": {"input": 2000, "cached": 500, "output": 200}}}]
 
-    cases = [{
-        # A validator finds each criterion met by the first file.
-        "when": "You look back at a development task",
-        "steps": [{"tool": {"name": "submit_lessons", "args": {"lessons": []}}}, *end("0.01")],
-    }]
+    lessons = {"tool": {"name": "submit_lessons", "args": {"lessons": []}}}
+    cases = [{"when": "You look back at a development task", "steps": [lessons, *end("0.01")]}]
     for title, files in TASKS.items():
         changes = [{"path": path, "action": "create", "description": "new", "estimated_lines": 2} for path in files]
         plan = {
@@ -53,7 +50,6 @@ def agent_script():
             "estimated_cost_usd": "0.02",
         }
         writes = [{"write": {"path": path, "content": content}} for path, content in files.items()]
-        first = next(iter(files))
         cases += [
             {"when": f"The folder is read-only.\n\n# Task: {title}", "steps": [{"plan": plan}, *end("0.01")]},
             {
@@ -257,7 +253,8 @@ class Session:
 
     def new_repository(self):
         """A repository of a person who has not used Tamma in it."""
-        self.expect("git init --quiet shop && cd shop && printf 'test:\\n\\ttrue\\n' > Makefile && git add . && git commit --quiet --message 'Add the shop'")
+        self.expect("git init --quiet shop && cd shop && printf 'test:\\n\\ttrue\\n' > Makefile")
+        self.expect("git add . && git commit --quiet --message 'Add the shop'")
 
     def add_task(self, title, code):
         output = self.expect(f"tamma task add '{title}' --watch --until-asked", code)

@@ -252,7 +252,8 @@ def svg(frames, title):
         texts = []
         for row, line in rows:
             for column, text, style in runs(line):
-                texts.append(f'<text x="{16 + column * WIDTH:.1f}" y="{28 + row * HEIGHT}" textLength="{len(text) * WIDTH:.1f}"{style}>{html.escape(text)}</text>')
+                place = f'x="{16 + column * WIDTH:.1f}" y="{28 + row * HEIGHT}" textLength="{len(text) * WIDTH:.1f}"'
+                texts.append(f"<text {place}{style}>{html.escape(text)}</text>")
         last = " last" if end == total else ""
         groups.append(f'<g class="f{last} f{number}">{"".join(texts)}</g>')
     width, height = 32 + COLUMNS * WIDTH, 32 + ROWS * HEIGHT
