@@ -13,6 +13,8 @@ import threading
 import time
 
 PATIENCE = 60
+# Set by a signal: no further command starts, and everything that runs is stopped.
+STOPPING = threading.Event()
 HOME_SHOWN = "/home/grace"
 ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b[()][A-Z0-9]|\x1b[=>]")
 
@@ -162,6 +164,8 @@ class Session:
         self.env = {name: value for name, _, value in pairs if name not in ("_", "SHLVL", "PWD", "OLDPWD")}
 
     def run(self, text, types=None):
+        if STOPPING.is_set():
+            raise Failure(f"terminated before `{text}`")
         command, state = self.script(text)
         if types is not None:
             code, output = self.run_in_terminal(command, types)
@@ -225,7 +229,7 @@ class Session:
     def close(self):
         """Stops what still runs, so that nothing of this folder shows in the next one."""
         self.world.sessions.remove(self)
-        if self.task:
+        if self.task and not STOPPING.is_set():
             # Refused if the task is closed.
             self.run(f"tamma cancel {self.task} --reason 'The page ends here'")
         for process in reversed(self.running):

@@ -23,7 +23,7 @@ sys.path.insert(0, str(ROOT / ".ci"))
 import book  # noqa: E402
 import console  # noqa: E402
 import recording  # noqa: E402
-from fixture import Failure, World  # noqa: E402
+from fixture import STOPPING, Failure, World  # noqa: E402
 
 # Commands that are not run, each with its reason: pattern of `page: command`, reason. An entry that fits no
 # command fails the experiment, and so does a command that neither runs nor has an entry.
@@ -165,8 +165,7 @@ def main():
             if not any(re.match(pattern, f"{it.page}: {it.text}") for it in every):
                 failures.append(f"no command fits `{pattern}`: remove it from the table of commands that are not run")
                 print(f"✗ {failures[-1]}")
-    # A signal ends the experiment as an error does, so that its processes and folders are removed.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))
+    signal.signal(signal.SIGTERM, lambda *_: STOPPING.set())
     programs = pathlib.Path(arguments[0]).resolve()
     groups = grouped({name: commands for name, commands in pages.items() if commands})
     with tempfile.TemporaryDirectory(prefix="tamma-docs-") as scratch:
