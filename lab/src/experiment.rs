@@ -8,6 +8,7 @@ use anyhow::{Result, bail};
 use clap::{CommandFactory as _, Parser, Subcommand};
 use strum::IntoStaticStr;
 use tokio::signal::unix::{SignalKind, signal};
+use uuid::Uuid;
 
 use crate::support::bench::work;
 use crate::support::verdict::Verdict;
@@ -99,6 +100,9 @@ enum Experiment {
     /// Run as a child process of a measurement
     #[command(hide = true)]
     BenchWorker { role: String, temporal: String, database: String, folder: PathBuf },
+    /// Write a long log to a task, for `browser`
+    #[command(hide = true)]
+    WriteLog { database: String, task: Uuid, lines: u64 },
 }
 
 /// Runs the selected experiment and returns its exit code.
@@ -109,6 +113,9 @@ pub fn main() -> ExitCode {
         Experiment::List => return exit_code(list()),
         Experiment::BenchWorker { role, temporal, database, folder } => {
             return exit_code(blocking(work::run_role(&role, &temporal, &database, &folder)));
+        }
+        Experiment::WriteLog { database, task, lines } => {
+            return exit_code(blocking(browser::write_log(&database, task, lines)));
         }
         Experiment::SandboxEscape(own) => sandbox_escape::restart_with_key()
             .and_then(|()| blocking(interruptible(sandbox_escape::run(&own, arguments.quick)))),
@@ -152,7 +159,9 @@ async fn run(experiment: Experiment, quick: bool) -> Result<Verdict> {
         Experiment::BenchGateway(own) => bench_gateway::run(&own).await,
         Experiment::BenchBoard => bench_board::run().await,
         Experiment::BenchCore => Ok(bench_core::run()),
-        Experiment::List | Experiment::BenchWorker { .. } => bail!("not an experiment"),
+        Experiment::List | Experiment::BenchWorker { .. } | Experiment::WriteLog { .. } => {
+            bail!("not an experiment")
+        }
     }
 }
 

@@ -259,7 +259,7 @@ fn is_about_lessons(text: &str) -> bool {
 
 fn is_about_cost(text: &str) -> bool {
     phrase!(r"\b(?:costs?|spend|spent|spending|expensive|budget|dollars?|usd|tokens?|money|burn(?:ed|t)?|price|bill)\b|\$").is_match(text)
-        && !phrase!(r"\b(?:why|how come)\b").is_match(text)
+        && !phrase!(r"\b(?:why|how come|because|due to)\b").is_match(text)
 }
 
 /// Returns the group of a question, to detect two different questions in one message.

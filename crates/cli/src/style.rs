@@ -64,9 +64,9 @@ pub(crate) fn push_fmt(text: &mut String, more: std::fmt::Arguments<'_>) {
 }
 
 /// Returns the branch of a completed task, or `None` before delivery.
-pub(crate) fn delivered_branch(detail: &TaskDetail) -> Option<String> {
+pub(crate) fn delivered_branch(detail: &TaskDetail) -> Option<&str> {
     let delivered = detail.card.state == State::Completed && detail.commit.is_some();
-    delivered.then(|| format!("tamma/{}", detail.card.id))
+    delivered.then_some(detail.branch.as_str())
 }
 
 /// Formats the time since `then`, such as `3 min ago`.

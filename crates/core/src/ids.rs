@@ -32,6 +32,15 @@ pub enum Error {
     },
 }
 
+/// Number of digits in a short ID.
+const SHORT_ID_LENGTH: usize = 8;
+
+/// Returns the last digits of an ID. The first digits encode the time, so they are less distinct.
+pub fn short_id(id: Uuid) -> String {
+    let digits = id.simple().to_string();
+    digits[digits.len() - SHORT_ID_LENGTH..].to_owned()
+}
+
 /// Start of a reference to a version of the task's own plan.
 const PLAN_PREFIX: &str = "plan:";
 

@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use strum::{Display, EnumIter, EnumString};
 
-use crate::ids::{ProjectId, TaskId};
+use crate::ids::{ProjectId, TaskId, short_id};
 
 /// Maximum length of a title, in characters.
 pub const MAX_TITLE_CHARS: usize = 200;
@@ -18,6 +18,62 @@ pub const MAX_TITLE_CHARS: usize = 200;
 pub fn is_title(text: &str) -> bool {
     let length = text.trim().chars().count();
     (1..=MAX_TITLE_CHARS).contains(&length) && !text.contains(char::is_control)
+}
+
+/// Start of every branch that Tamma makes.
+const BRANCH_PREFIX: &str = "tamma/";
+
+/// Maximum length of the part of a branch name that comes from the title, in bytes.
+const MAX_SLUG_BYTES: usize = 40;
+
+/// Returns the name for the branch of a new task, such as `tamma/1a2b3c4d-greet-people-by-name`.
+///
+/// The name is stored with the task and never made again, because titles can be edited. It has only
+/// lower-case letters, digits and hyphens after its prefix, so every title gives a valid git ref.
+pub fn branch_name(task: TaskId, title: &str) -> String {
+    let (short, slug) = (short_id(task.0), slug(title));
+    if slug.is_empty() {
+        format!("{BRANCH_PREFIX}{short}")
+    } else {
+        format!("{BRANCH_PREFIX}{short}-{slug}")
+    }
+}
+
+/// Returns the branch of a task that was stored without a name, by an earlier version.
+pub fn unnamed_branch(task: TaskId) -> String {
+    format!("{BRANCH_PREFIX}{task}")
+}
+
+/// Returns `true` if a branch can be that of a task, whatever its title was.
+pub fn is_branch_of(task: TaskId, branch: &str) -> bool {
+    let Some(name) = branch.strip_prefix(BRANCH_PREFIX) else { return false };
+    let after_id = name.strip_prefix(short_id(task.0).as_str());
+    name == task.to_string() || after_id.is_some_and(|it| it.is_empty() || it.starts_with('-'))
+}
+
+/// Returns the ASCII words of a title, as many as fit, with hyphens between them.
+fn slug(title: &str) -> String {
+    let mut slug = String::new();
+    let words = title.split(|it: char| !it.is_ascii_alphanumeric() && !matches!(it, '\'' | '’'));
+    for word in words {
+        let word: String = word.chars().filter(char::is_ascii_alphanumeric).collect();
+        let hyphen = usize::from(!slug.is_empty());
+        if word.is_empty() {
+            continue;
+        }
+        if slug.len() + hyphen + word.len() > MAX_SLUG_BYTES {
+            // A long first word is better than none.
+            if slug.is_empty() {
+                slug = word.chars().take(MAX_SLUG_BYTES).collect();
+            }
+            break;
+        }
+        if !slug.is_empty() {
+            slug.push('-');
+        }
+        slug.push_str(&word);
+    }
+    slug.to_ascii_lowercase()
 }
 
 /// Maximum number of labels of a task.
@@ -190,4 +246,63 @@ pub struct Task {
     /// Further values that external tools attach to the task.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub metadata: BTreeMap<String, String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use uuid::Uuid;
+
+    use super::*;
+
+    const TASK: TaskId = TaskId(Uuid::from_u128(0x0192_a000_0000_7000_8000_0000_1a2b_3c4d));
+
+    #[test]
+    fn a_branch_is_named_after_its_task() {
+        let long = "a".repeat(MAX_TITLE_CHARS);
+        for (title, name) in [
+            ("Greet people by name", "1a2b3c4d-greet-people-by-name"),
+            ("It's  here: fix #42!", "1a2b3c4d-its-here-fix-42"),
+            ("Größe der Grüße", "1a2b3c4d-gr-e-der-gr-e"),
+            ("日本語", "1a2b3c4d"),
+            ("", "1a2b3c4d"),
+            ("--upload-pack=touch x", "1a2b3c4d-upload-pack-touch-x"),
+            ("../../HEAD.lock@{1}", "1a2b3c4d-head-lock-1"),
+            ("a\nb\0c\u{202e}d", "1a2b3c4d-a-b-c-d"),
+            ("$(rm -rf ~); `id`", "1a2b3c4d-rm-rf-id"),
+            (
+                "One two three four five six seven eight nine ten eleven",
+                "1a2b3c4d-one-two-three-four-five-six-seven-eight",
+            ),
+            (long.as_str(), "1a2b3c4d-aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"),
+        ] {
+            assert_eq!(branch_name(TASK, title), format!("tamma/{name}"), "{title:?}");
+        }
+    }
+
+    #[test]
+    fn a_branch_belongs_to_one_task_under_every_title() {
+        let other = TaskId(Uuid::from_u128(0x0192_a000_0000_7000_8000_0000_1a2b_3c4e));
+        for branch in [branch_name(TASK, "Greet"), branch_name(TASK, "?"), unnamed_branch(TASK)] {
+            assert!(is_branch_of(TASK, &branch), "{branch}");
+            assert!(!is_branch_of(other, &branch), "{branch}");
+        }
+        for branch in ["main", "tamma/1a2b3c4dx", "tamma/1a2b3c4", "1a2b3c4d-greet", "tamma/queue"]
+        {
+            assert!(!is_branch_of(TASK, branch), "{branch}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn every_title_gives_a_valid_ref(title in any::<String>()) {
+            let name = branch_name(TASK, &title);
+            let rest = name.strip_prefix("tamma/1a2b3c4d").unwrap();
+            prop_assert!(rest.len() <= 1 + MAX_SLUG_BYTES, "{name}");
+            prop_assert!(rest.is_empty() || rest.starts_with('-'), "{name}");
+            prop_assert!(!rest.ends_with('-') && !rest.contains("--"), "{name}");
+            let is_safe = |it: char| it.is_ascii_lowercase() || it.is_ascii_digit() || it == '-';
+            prop_assert!(rest.chars().all(is_safe), "{name}");
+        }
+    }
 }

@@ -7,7 +7,7 @@
 use tamma_core::ids::{CommitId, TaskId};
 
 use crate::git::GitOutput;
-use crate::mirror::{self, Mirror, task_branch};
+use crate::mirror::{self, Mirror};
 
 /// Error from a delivery.
 #[derive(Debug, thiserror::Error)]
@@ -58,13 +58,13 @@ pub enum PushOutcome {
     UpToDate,
 }
 
-/// Pushes the task's branch to the project's repository, at `commit`.
+/// Pushes a task's branch to the project's repository, at `commit`.
 pub async fn push_task_branch(
     mirror: &Mirror,
-    task: TaskId,
+    (task, branch): (TaskId, &str),
     commit: CommitId,
 ) -> Result<PushOutcome, Error> {
-    let branch = task_branch(task);
+    let branch = branch.to_owned();
     let name = format!("refs/heads/{branch}");
     // Usually the branch does not exist yet. The lease ensures that only the expected value is
     // replaced.
@@ -102,13 +102,13 @@ pub async fn push_task_branch(
 /// [`Moved`](Error::Moved).
 pub async fn replace_task_branch(
     mirror: &Mirror,
-    task: TaskId,
+    (task, branch): (TaskId, &str),
     pushed: CommitId,
     commit: CommitId,
 ) -> Result<PushOutcome, Error> {
     // Another host may have made it.
     mirror.fetch_work(task, commit).await?;
-    let name = format!("refs/heads/{}", task_branch(task));
+    let name = format!("refs/heads/{branch}");
     mirror.push_ref(&name, Some(commit), Some(pushed)).await
 }
 

@@ -384,7 +384,9 @@ pub async fn newest_commit(
     Ok(newest.ok_or_else(unknown)?.parse()?)
 }
 
-/// Returns the branch name of a task.
+/// Returns the branch of a task in its mirror, which is also the one that a story is delivered on.
+///
+/// A task is delivered on the branch that is stored with it.
 pub fn task_branch(task: TaskId) -> String {
     format!("tamma/{task}")
 }

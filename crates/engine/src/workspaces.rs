@@ -11,6 +11,7 @@ use serde::Serialize;
 use strum::Display;
 use tamma_core::ids::{ProjectId, TaskId};
 use tamma_core::repository_address::RepositoryAddress;
+use tamma_core::task::is_branch_of;
 use tokio::fs;
 
 use crate::git::{Git, QUERY_LIMIT, remote_arguments};
@@ -239,16 +240,19 @@ impl RemoteRefs {
         self.0.as_ref().is_ok_and(|all| all.iter().any(|(_, remote)| remote == commit))
     }
 
-    fn is_at(&self, name: &str, commit: &str) -> bool {
+    /// Returns `true` if a branch of the task is at a commit.
+    fn is_delivered(&self, task: TaskId, commit: &str) -> bool {
+        let is_branch = |name: &str| {
+            name.strip_prefix("refs/heads/").is_some_and(|name| is_branch_of(task, name))
+        };
         self.0
             .as_ref()
-            .is_ok_and(|all| all.iter().any(|(remote, at)| remote == name && at == commit))
+            .is_ok_and(|all| all.iter().any(|(name, at)| at == commit && is_branch(name)))
     }
 
     /// Returns `true` if the task's branch has the same commit there.
     async fn has_branch_of(&self, tree: &Worktree) -> Result<bool, Error> {
-        let name = format!("refs/heads/{}", task_branch(tree.task()));
-        Ok(self.is_at(&name, &tree.head().await?.to_string()))
+        Ok(self.is_delivered(tree.task(), &tree.head().await?.to_string()))
     }
 
     /// Returns the reason if a worktree has unsaved work.
@@ -291,9 +295,10 @@ impl RemoteRefs {
             })
             .collect();
         let delivered = |name: &str| {
-            let task = name.split('/').nth(3).unwrap_or_default();
-            let branch = format!("refs/heads/tamma/{task}");
-            ours.iter().any(|(name, commit, _)| *name == branch && self.is_at(&branch, commit))
+            let task = name.split('/').nth(3).and_then(|id| id.parse().ok()).map(TaskId);
+            let Some(task) = task else { return false };
+            let branch = format!("refs/heads/{}", task_branch(task));
+            ours.iter().any(|(name, commit, _)| *name == branch && self.is_delivered(task, commit))
         };
         let lost = ours.iter().find(|(name, commit, made)| {
             // Without a commit of a run, the branch is at a commit of the project.

@@ -1,4 +1,4 @@
-//! Worktree of one task, in which its agents work on the branch `tamma/<task>`.
+//! Worktree of one task, in which its agents work on the branch `tamma/<task>` of the mirror.
 //!
 //! All operations can be repeated after a crash, with the same result:
 //! - A directory gets its final name only when it is complete, so a directory with that name always
@@ -279,8 +279,8 @@ impl Worktree {
         Ok(commit)
     }
 
-    /// Moves the branch to the delivered one in the project's repository, if people have added
-    /// commits to it. Returns the new commit.
+    /// Moves the branch of a story to the delivered one in the project's repository, if people have
+    /// added commits to it. Returns the new commit.
     ///
     /// There must be no uncommitted work. A delivered branch that lacks commits of this one is
     /// ignored, so nothing is lost.

@@ -3,6 +3,7 @@
 pub mod activities;
 pub mod merge_queue;
 pub mod pipeline;
+mod retries;
 pub mod search_attributes;
 mod task;
 

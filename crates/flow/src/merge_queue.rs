@@ -19,9 +19,8 @@ use tamma_core::time::Timestamp;
 use temporalio_macros::{workflow, workflow_methods};
 use temporalio_workflow::{
     ActivityCancellationType, ActivityExecutionError, ActivityOptions, ContinueAsNewOptions,
-    LocalActivityOptions, RetryPolicy, SyncWorkflowContext, TimerOptions, TimerResult,
-    WaitConditionOptions, WorkflowCancellationToken, WorkflowContext, WorkflowContextView,
-    WorkflowResult, select,
+    SyncWorkflowContext, TimerOptions, TimerResult, WaitConditionOptions,
+    WorkflowCancellationToken, WorkflowContext, WorkflowContextView, WorkflowResult, select,
 };
 
 pub use self::activities::{
@@ -30,7 +29,8 @@ pub use self::activities::{
     SettleActivity, SettleRequest, Settlement, VerifyLandedActivity, VerifyLandedRequest, names,
 };
 use crate::TASK_QUEUE;
-use crate::activities::{NON_RETRYABLE, root_message};
+use crate::activities::root_message;
+use crate::retries::{saving_options, worker_retries};
 use crate::task::{BoxedFuture, WorkflowTuning};
 
 /// Longest time without a result after which a step counts as hanging. Gates have their own limits.
@@ -343,19 +343,8 @@ async fn save(ctx: &WorkflowContext<MergeQueueWorkflow>) {
         state: it.queue.clone(),
         at,
     });
-    let retries = RetryPolicy::builder()
-        .initial_interval(Duration::from_millis(200))
-        .backoff_coefficient(1.5)
-        .maximum_interval(Duration::from_secs(10))
-        .non_retryable_error_types([NON_RETRYABLE])
-        .build();
-    let options = LocalActivityOptions::builder()
-        .start_to_close_timeout(Duration::from_secs(30))
-        .retry_policy(retries)
-        .cancellation_token(WorkflowCancellationToken::new())
-        .build();
     // A snapshot that cannot be saved is replaced by the next one.
-    let _ = ctx.execute_local_activity(RecordQueueActivity, snapshot, options).await;
+    let _ = ctx.execute_local_activity(RecordQueueActivity, snapshot, saving_options()).await;
 }
 
 fn activity_options(
@@ -364,14 +353,9 @@ fn activity_options(
 ) -> ActivityOptions {
     let heartbeat =
         ctx.state(|it| Duration::from_secs(u64::from(it.input.tuning.heartbeat_seconds)));
-    let retries = RetryPolicy::builder()
-        .initial_interval(Duration::from_millis(500))
-        .maximum_interval(Duration::from_secs(30))
-        .non_retryable_error_types([NON_RETRYABLE])
-        .build();
     ActivityOptions::with_start_to_close_timeout(STEP_LIMIT)
         .heartbeat_timeout(heartbeat)
-        .retry_policy(retries)
+        .retry_policy(worker_retries())
         .cancellation_type(ActivityCancellationType::WaitCancellationCompleted)
         .cancellation_token(stop)
         .task_queue(TASK_QUEUE.to_owned())

@@ -24,8 +24,8 @@ use tamma_core::version::Edition;
 use temporalio_macros::{workflow, workflow_methods};
 use temporalio_workflow::{
     ActivityCancellationType, ActivityExecutionError, ActivityOptions, ContinueAsNewOptions,
-    LocalActivityOptions, RetryPolicy, TimerOptions, TimerResult, WaitConditionOptions,
-    WorkflowCancellationToken, WorkflowContext, WorkflowContextView, WorkflowResult, select,
+    TimerOptions, TimerResult, WaitConditionOptions, WorkflowCancellationToken, WorkflowContext,
+    WorkflowContextView, WorkflowResult, select,
 };
 
 pub use self::activities::{
@@ -35,7 +35,8 @@ pub use self::activities::{
     names,
 };
 use self::children::TaskChildren;
-use crate::activities::{NON_RETRYABLE, root_message};
+use crate::activities::root_message;
+use crate::retries::{saving_options, worker_retries};
 use crate::task::WorkflowTuning;
 use crate::{AGENT_TASK_QUEUE, TASK_QUEUE};
 
@@ -518,19 +519,8 @@ async fn deliver(ctx: &WorkflowContext<PipelineWorkflow>, request: PhaseRequest)
 async fn save(ctx: &WorkflowContext<PipelineWorkflow>) {
     let at = now(ctx);
     let snapshot = ctx.state(|it| it.snapshot(at));
-    let retries = RetryPolicy::builder()
-        .initial_interval(Duration::from_millis(200))
-        .backoff_coefficient(1.5)
-        .maximum_interval(Duration::from_secs(10))
-        .non_retryable_error_types([NON_RETRYABLE])
-        .build();
-    let options = LocalActivityOptions::builder()
-        .start_to_close_timeout(Duration::from_secs(30))
-        .retry_policy(retries)
-        .cancellation_token(WorkflowCancellationToken::new())
-        .build();
     // A snapshot that cannot be saved is replaced by the next one.
-    let _ = ctx.execute_local_activity(RecordPipelineActivity, snapshot, options).await;
+    let _ = ctx.execute_local_activity(RecordPipelineActivity, snapshot, saving_options()).await;
 }
 
 fn activity_options(
@@ -540,14 +530,9 @@ fn activity_options(
 ) -> ActivityOptions {
     let heartbeat =
         ctx.state(|it| Duration::from_secs(u64::from(it.input.tuning.heartbeat_seconds)));
-    let retries = RetryPolicy::builder()
-        .initial_interval(Duration::from_millis(500))
-        .maximum_interval(Duration::from_secs(30))
-        .non_retryable_error_types([NON_RETRYABLE])
-        .build();
     ActivityOptions::with_start_to_close_timeout(PHASE_LIMIT)
         .heartbeat_timeout(heartbeat)
-        .retry_policy(retries)
+        .retry_policy(worker_retries())
         .cancellation_type(ActivityCancellationType::WaitCancellationCompleted)
         .cancellation_token(stop)
         .task_queue(queue.to_owned())

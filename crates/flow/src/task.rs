@@ -10,7 +10,6 @@ mod jobs;
 mod messages;
 
 use std::collections::{BTreeMap, VecDeque};
-use std::time::Duration;
 
 use futures_util::future::{Fuse, FutureExt as _, LocalBoxFuture};
 use serde::{Deserialize, Serialize};
@@ -27,9 +26,9 @@ use tamma_core::version::FormatVersion;
 use temporalio_common::error::ApplicationFailure;
 use temporalio_macros::{workflow, workflow_methods};
 use temporalio_workflow::{
-    ContinueAsNewOptions, LocalActivityOptions, RetryPolicy, SyncWorkflowContext, TimerOptions,
-    TimerResult, WaitConditionOptions, WorkflowCancellationToken, WorkflowContext,
-    WorkflowContextView, WorkflowResult, WorkflowTermination, select,
+    ContinueAsNewOptions, SyncWorkflowContext, TimerOptions, TimerResult, WaitConditionOptions,
+    WorkflowCancellationToken, WorkflowContext, WorkflowContextView, WorkflowResult,
+    WorkflowTermination, select,
 };
 
 use self::forge_news::ForgeNews;
@@ -37,6 +36,7 @@ use self::jobs::JobWait;
 use crate::activities::{
     DIVERGED, JobRequest, PendingSteps, RecordActivity, TaskSubmission, is_divergence, root_message,
 };
+use crate::retries::saving_options;
 use crate::search_attributes;
 
 pub use self::messages::{
@@ -589,12 +589,7 @@ async fn finish_task(ctx: &WorkflowContext<TaskWorkflow>, in_flight: &mut InFlig
 async fn save_steps(ctx: &WorkflowContext<TaskWorkflow>) {
     let pending = ctx.state(TaskWorkflow::pending_steps);
     let last = pending.steps.last().map_or(0, |record| record.step);
-    let options = LocalActivityOptions::builder()
-        .start_to_close_timeout(Duration::from_secs(30))
-        .retry_policy(retry_policy())
-        .cancellation_token(WorkflowCancellationToken::new())
-        .build();
-    match ctx.execute_local_activity(RecordActivity, pending, options).await {
+    match ctx.execute_local_activity(RecordActivity, pending, saving_options()).await {
         Ok(()) => ctx.state_mut(|it| it.mark_saved(last)),
         Err(error) if is_divergence(&error) => {
             ctx.state_mut(|it| it.divergence = Some(root_message(&error)));
@@ -623,16 +618,6 @@ async fn give_up(
         .non_retryable(true)
         .build()
         .into()
-}
-
-/// Returns the retry policy for activities that must succeed eventually.
-fn retry_policy() -> RetryPolicy {
-    RetryPolicy::builder()
-        .initial_interval(Duration::from_millis(200))
-        .backoff_coefficient(1.5)
-        .maximum_interval(Duration::from_secs(10))
-        .non_retryable_error_types([crate::activities::NON_RETRYABLE])
-        .build()
 }
 
 /// Publishes changed search attributes to Temporal.

@@ -15,14 +15,16 @@
   };
   // Times of day in the browser's time zone; the server sends UTC.
   const two = (n) => String(n).padStart(2, "0");
-  const local = (d) => {
-    const time = two(d.getHours()) + ":" + two(d.getMinutes());
+  const local = (d, seconds) => {
+    const time = two(d.getHours()) + ":" + two(d.getMinutes()) + (seconds ? ":" + two(d.getSeconds()) : "");
     if (d.toDateString() === new Date().toDateString()) return time;
     return d.getFullYear() + "-" + two(d.getMonth() + 1) + "-" + two(d.getDate()) + " " + time;
   };
-  const times = () => $$("time[data-ago],time[data-for],time[data-at]").forEach((t) => {
-    const at = new Date(t.dateTime);
-    const text = t.hasAttribute("data-at") ? local(at) : long(Date.now() - at) + (t.hasAttribute("data-ago") ? " ago" : "");
+  const times = () => $$("time[data-ago],time[data-for],time[data-at]:not([data-local])").forEach((t) => {
+    const at = new Date(t.dateTime), seconds = t.dataset.at === "seconds";
+    // Lines of a log are many, and their times stay.
+    if (seconds) t.dataset.local = "";
+    const text = t.hasAttribute("data-at") ? local(at, seconds) : long(Date.now() - at) + (t.hasAttribute("data-ago") ? " ago" : "");
     if (t.textContent !== text) t.textContent = text;
   });
   times();

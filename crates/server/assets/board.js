@@ -181,12 +181,21 @@
   if (box && "Notification" in window) {
     const button = $("button", box);
     const label = () => { button.textContent = wanted() ? "Turn off notifications" : "Turn on notifications"; };
+    // Live updates pause in the background. One page goes on with them, so that it can notify.
+    let goesOn = false;
+    const goOn = () => {
+      if (!wanted() || !navigator.locks) return;
+      navigator.locks.request("tamma-notify", () => { goesOn = true; return new Promise(() => {}); });
+    };
+    addEventListener("visibilitychange", (e) => { if (goesOn && wanted() && document.hidden) e.stopImmediatePropagation(); }, true);
+    goOn();
     box.hidden = false;
     label();
     button.addEventListener("click", async () => {
       const on = !wanted() && (await Notification.requestPermission()) === "granted";
       try { localStorage.setItem(key, on ? "on" : "off"); } catch { /* Not stored: off. */ }
       label();
+      if (!goesOn) goOn();
     });
     const number = () => { const badge = $("#waiting"); return badge ? parseInt(badge.textContent, 10) || 0 : 0; };
     let known = number();

@@ -49,23 +49,47 @@
     if (!response.ok) throw new Error(String(response.status));
   };
 
-  // Large and folded files, loaded when they are opened or come near.
-  const load = async (link) => {
-    if (!link || link.dataset.busy) return;
-    link.dataset.busy = "1";
-    try {
-      const html = await get(link.dataset.load);
-      link.closest(".code").innerHTML = html;
-    } catch {
-      delete link.dataset.busy;
-      link.textContent = "Loading failed. Try again";
+  // Later, large and folded files, loaded when they are opened or come near: a few at a time, and first
+  // what the reader sees now.
+  const waiting = [];
+  let loading = 0;
+  const next = () => {
+    while (loading < 3 && waiting.length) {
+      const { link, done } = waiting.pop();
+      loading += 1;
+      get(link.dataset.load).then((html) => {
+        const code = link.closest(".code");
+        if (code) code.innerHTML = html;
+      }).catch(() => {
+        delete link.dataset.busy;
+        link.textContent = "Loading failed. Try again";
+      }).finally(() => { loading -= 1; done(); next(); });
     }
   };
+  const load = (link) => new Promise((done) => {
+    if (!link || link.dataset.busy) return done();
+    link.dataset.busy = "1";
+    waiting.push({ link, done });
+    next();
+  });
+  // A file takes its place before it is there, so that the page does not jump.
+  $$(".lazy[data-rows]").forEach((it) => { it.style.minHeight = Math.min(it.dataset.rows, 500) * 1.5 + "em"; });
+  // A file that is opened comes near, too. There is no toggle event to listen to: open files have one at first.
   const near = new IntersectionObserver((seen) => {
     for (const it of seen) if (it.isIntersecting && it.target.closest("details").open) load(it.target);
   }, { rootMargin: "600px" });
   $$("[data-load]").forEach((link) => near.observe(link));
-  $$(".dfile details").forEach((d) => d.addEventListener("toggle", () => { if (d.open) load($("[data-load]", d)); }));
+  // A link to a line of a file that is not there yet.
+  const toLine = async () => {
+    const wanted = /^#(f\d+)[LO]\d+$/.exec(location.hash), file = wanted && $("#" + wanted[1]);
+    if (!file || $(location.hash)) return;
+    $("details", file).open = true;
+    await load($("[data-load]", file));
+    const row = $(location.hash);
+    if (row) row.scrollIntoView({ block: "center" });
+  };
+  addEventListener("hashchange", toLine);
+  toLine();
 
   // Unchanged lines around a hunk.
   const expand = async (link) => {
@@ -218,6 +242,23 @@
     line.scrollIntoView({ block: "center" });
   };
   const visible = (e) => e.offsetParent !== null;
+  // Lines of one open file. All files would be laid out to find the visible ones.
+  const rows = (f) => ($("details", f).open ? $$(".diff tr[id]", f) : []);
+  const move = async (by) => {
+    const files = $$(".dfile"), here = file(), own = here ? rows(here) : [];
+    const end = (all) => all[by > 0 ? 0 : all.length - 1];
+    if (line && !own.includes(line)) return select(step(own, line, by) || line);
+    let found = line ? own[own.indexOf(line) + by] : end(own), at = files.indexOf(here);
+    while (!found && files[at + by]) {
+      at += by;
+      const later = $("details", files[at]).open && $("[data-load]", files[at]);
+      if (later) await load(later);
+      // It is still loading, or cannot be loaded.
+      if (later && later.isConnected) return;
+      found = end(rows(files[at]));
+    }
+    if (found) select(found);
+  };
   const step = (items, now, by) => {
     if (!items.length) return null;
     const at = items.indexOf(now);
@@ -235,8 +276,8 @@
     $("summary", next).focus({ preventScroll: true });
   };
   const keys = {
-    j: () => select(step($$(".diff tr[id]").filter(visible), line, 1)),
-    k: () => select(step($$(".diff tr[id]").filter(visible), line, -1)),
+    j: () => move(1),
+    k: () => move(-1),
     "]": () => toFile(1),
     "[": () => toFile(-1),
     ".": () => select(step($$(".diff tr.cm").filter(visible), line, 1)),

@@ -43,7 +43,7 @@ use temporalio_client::Client;
 
 pub(crate) use change::{ChangeForReview, LineLocation};
 pub(crate) use chat::ChatMessage;
-pub(crate) use consequence::preview_answer;
+pub(crate) use consequence::{preview_action, preview_answer};
 pub(crate) use permissions::{Principal, forbidden};
 pub(crate) use queries::{Cursor, PageRequest};
 pub(crate) use recovery::{ComparedSteps, Comparison};

@@ -1,19 +1,20 @@
 -- Inserts a task with its first history entries. An existing task is left unchanged.
 --
--- $1 submitted task, $2 task loop, $3 list columns, $4 history entries.
+-- $1 submitted task, $2 task loop, $3 list columns, $4 history entries, $5 branch.
 WITH added AS (
     INSERT INTO tasks (
         id, project, created_at, title, description, type, acceptance_criteria, labels, depends_on,
         suggested_agent, issue_url, issue_number, metadata, revision, memory, entries, priority, state,
         phase, live, paused, since, risk, iterations, retries, councils, spent_usd, spent_tokens,
-        spend_estimated, budget_usd, question, asked_at, next, wake_at, due_at, failures
+        spend_estimated, budget_usd, question, asked_at, next, wake_at, due_at, failures, branch
     )
     SELECT
         t.id, t.project, p.since, t.title, t.description, t.type, t.acceptance_criteria, t.labels,
         t.depends_on, t.suggested_agent, t.issue_url, t.issue_number, coalesce(t.metadata, '{}'), 0, $2,
         p.entries, p.priority, p.state, p.phase, p.live, p.paused, p.since, p.risk, p.iterations,
         p.retries, p.councils, p.spent_usd, p.spent_tokens, p.spend_estimated,
-        p.budget_usd, p.question, p.asked_at, p.next, p.wake_at, p.due_at, p.failures
+        p.budget_usd, p.question, p.asked_at, p.next, p.wake_at, p.due_at, p.failures,
+        $5::text
     FROM jsonb_to_record($1) AS t (
         id uuid, project uuid, title text, description text, type text, acceptance_criteria jsonb,
         labels text [], depends_on uuid [], suggested_agent text, issue_url text, issue_number bigint,

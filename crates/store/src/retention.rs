@@ -20,7 +20,7 @@ pub struct RetentionCutoffs {
     pub deliveries: Option<Timestamp>,
     /// Accepted webhooks, and settled effects and merge queue entries of closed tasks.
     pub forge_records: Option<Timestamp>,
-    /// Texts that no open task refers to.
+    /// Texts that no open task refers to, and comments on lines of closed tasks.
     pub texts: Option<Timestamp>,
 }
 
@@ -47,6 +47,14 @@ pub struct RemovedRows {
     pub queue_entries: u64,
     /// Texts.
     pub texts: u64,
+    /// Comments on lines.
+    pub comments: u64,
+    /// Unsent drafts of comments.
+    pub drafts: u64,
+    /// Marks of viewed files.
+    pub viewed_files: u64,
+    /// Runs that ended without removing their running tool calls.
+    pub running_calls: u64,
 }
 
 /// Deletes rows of tasks and stories that are not open.
@@ -73,7 +81,7 @@ macro_rules! of_closed_tasks {
 impl Store {
     /// Removes data from before the given times. It can be interrupted and repeated.
     pub async fn apply_retention(&self, cutoffs: &RetentionCutoffs) -> Result<RemovedRows> {
-        let mut removed = RemovedRows::default();
+        let mut removed = self.remove_open_task_rows().await?;
         if let Some(before) = cutoffs.job_results {
             removed.job_results =
                 self.delete_in_batches(of_closed_tasks!("answers"), before).await?;
@@ -135,8 +143,41 @@ impl Store {
                 .fetch_one(&self.steps)
                 .await?;
             removed.texts = texts.unsigned_abs();
+            let sql = "DELETE FROM line_comments WHERE id IN (
+                           SELECT one.id FROM line_comments AS one
+                           WHERE one.at < $1 AND NOT EXISTS (
+                               SELECT FROM tasks WHERE tasks.id = one.task AND tasks.live
+                           )
+                           LIMIT $2
+                       )";
+            removed.comments = self.delete_in_batches(sql, before).await?;
         }
         Ok(removed)
+    }
+
+    /// Removes rows that only an open task needs from closed ones. Nobody can send a draft about a
+    /// closed task, or continue its review.
+    async fn remove_open_task_rows(&self) -> Result<RemovedRows> {
+        let drafts = "DELETE FROM comment_drafts USING tasks
+                      WHERE tasks.id = comment_drafts.task AND NOT tasks.live";
+        let viewed = "DELETE FROM viewed_files USING tasks
+                      WHERE tasks.id = viewed_files.task AND NOT tasks.live";
+        // The worker of such a run was lost.
+        let running = "UPDATE runs SET running = NULL
+                       WHERE running IS NOT NULL
+                           AND NOT EXISTS (
+                               SELECT FROM tasks WHERE tasks.id = runs.task AND tasks.live
+                           )
+                           AND NOT EXISTS (
+                               SELECT FROM pipelines
+                               WHERE pipelines.id = runs.task AND pipelines.live
+                           )";
+        Ok(RemovedRows {
+            drafts: sqlx::query(drafts).execute(&self.steps).await?.rows_affected(),
+            viewed_files: sqlx::query(viewed).execute(&self.steps).await?.rows_affected(),
+            running_calls: sqlx::query(running).execute(&self.steps).await?.rows_affected(),
+            ..RemovedRows::default()
+        })
     }
 
     async fn delete_in_batches(&self, sql: &'static str, before: Timestamp) -> Result<u64> {

@@ -12,7 +12,7 @@ mod rows;
 use sqlx::types::Uuid;
 use tamma_core::ids::{ProjectId, TaskId};
 use tamma_core::rules::Rules;
-use tamma_core::task::Task;
+use tamma_core::task::{Task, branch_name};
 use tamma_core::task_loop::{Step, StepRecord, TaskLoop};
 
 use self::rows::{Projection, StepRows};
@@ -48,6 +48,7 @@ impl Store {
             json(&first[0].next),
             json(&Projection::new(&first[0].next, rules, &rows)),
             json(&rows.entries),
+            branch_name(task.id, &task.title),
         )
         .fetch_one(&self.steps)
         .await?

@@ -1,7 +1,7 @@
 //! Complete tasks: request, status and state machine.
 
 use tamma_core::ids::{ProjectId, TaskId};
-use tamma_core::task::Task;
+use tamma_core::task::{Task, unnamed_branch};
 use tamma_core::task_loop::TaskLoop;
 
 use crate::connection::Store;
@@ -15,6 +15,8 @@ use crate::task_cards::ListedTask;
 pub struct TaskDetail {
     /// Task as it was submitted.
     pub task: Task,
+    /// Branch that the change is delivered on, named after the first title.
+    pub branch: String,
     /// Status, as lists show it.
     pub card: ListedTask,
     /// State machine, or the reason why it cannot be read. The other fields stay usable.
@@ -26,14 +28,29 @@ pub struct TaskDetail {
 impl Store {
     /// Returns a task with its status and state machine.
     pub async fn task(&self, id: TaskId) -> Result<TaskDetail> {
-        let row = sqlx::query!("SELECT memory, revision FROM tasks WHERE id = $1", id.0)
+        let row = sqlx::query!("SELECT memory, revision, branch FROM tasks WHERE id = $1", id.0)
             .fetch_optional(&self.steps)
             .await?
             .ok_or_else(|| task_not_found(id.0))?;
         let task = self.submitted_task(id).await?;
         let listed = self.listed_task(id).await?.ok_or_else(|| task_not_found(id.0))?;
         let machine = read("machine", row.memory).map_err(|damage| damage.with_key(id.to_string()));
-        Ok(TaskDetail { task, card: listed, task_loop: machine, step: row.revision.unsigned_abs() })
+        Ok(TaskDetail {
+            task,
+            branch: row.branch.unwrap_or_else(|| unnamed_branch(id)),
+            card: listed,
+            task_loop: machine,
+            step: row.revision.unsigned_abs(),
+        })
+    }
+
+    /// Returns the branch that the change of a task is delivered on.
+    pub async fn task_branch(&self, id: TaskId) -> Result<String> {
+        let branch = sqlx::query_scalar!("SELECT branch FROM tasks WHERE id = $1", id.0)
+            .fetch_optional(&self.steps)
+            .await?
+            .ok_or_else(|| task_not_found(id.0))?;
+        Ok(branch.unwrap_or_else(|| unnamed_branch(id)))
     }
 
     /// Returns `true` if a task or a pipeline has this ID, also in a project that this handle cannot

@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 
 mod activities;
+mod activity_registration;
 mod admission;
 mod aftercare;
 mod agent_gates;

@@ -577,7 +577,8 @@ async fn publish(
     commit: CommitId,
 ) -> Result<Option<String>, Error> {
     let story = ctx.request.pipeline.as_task();
-    match delivery::push_task_branch(worktree.mirror(), story, commit).await {
+    let branch = task_branch(story);
+    match delivery::push_task_branch(worktree.mirror(), (story, &branch), commit).await {
         Ok(_) => Ok(None),
         Err(error @ (delivery::Error::Conflict { .. } | delivery::Error::Rejected { .. })) => {
             Ok(Some(error.to_string()))

@@ -1,14 +1,23 @@
 // Working day of a person in a real browser: add a task, watch it live, answer an alert, revise the plan,
-// approve it, see a failed review, comment on a line, approve a lesson, read costs and chat, and answer at
-// the gate of a pipeline. Then every page is checked, wide and narrow, light and dark.
+// approve it, see a failed review, comment on a line, approve a lesson, read costs and chat, review a change
+// with every control (review.mjs), read and watch runs (log.mjs), answer at the gate of a pipeline, and work
+// with many tasks (tasks.mjs). Then every page is checked, wide and narrow, light and dark, and the largest
+// ones are timed (measures.mjs).
 //
 // usage: node day.mjs <program folder> <screenshot folder> [--quick]
 
 import path from "node:path";
 import { Browser, Findings, VARIANTS, Receiver, Tamma } from "./fixture.mjs";
+import { readRuns, watchRun } from "./log.mjs";
+import { measurePages } from "./measures.mjs";
+import { reviewChange } from "./review.mjs";
+import { manyTasks } from "./tasks.mjs";
 
 const [programs, pictures] = process.argv.slice(2, 4).map((it) => path.resolve(it));
-const variants = process.argv.includes("--quick") ? ["wide.light", "phone.dark"] : Object.keys(VARIANTS);
+const isQuick = process.argv.includes("--quick");
+const variants = isQuick ? ["wide.light", "phone.dark"] : Object.keys(VARIANTS);
+// Files of the large change with 25 changed lines each, lines of the long log, and loads of each page.
+const size = isQuick ? { files: 40, log: 5_000, loads: 5 } : { files: 200, log: 100_000, loads: 20 };
 
 const ROUND = "Round totals half to even";
 const LONG = "Say in every export where the amounts come from, so that an auditor of the ledger can follow each of them back to the receipt, <b>even</b> years later";
@@ -18,9 +27,10 @@ const check = findings.check.bind(findings);
 const receiver = await Receiver.open();
 const rules = `scrum_master: { alerts: { channels: [{ type: slack, config: { url: "${receiver.url}" } }] } }
 pipelines: { split: { phases: [{ id: tasks, title: Tasks, runner: tasks }] } }`;
-const tamma = new Tamma(programs, rules);
+const tamma = new Tamma(programs, rules, size.files);
 await tamma.start();
 const browser = await Browser.open(findings, pictures, tamma);
+const day = { browser, check, tamma };
 
 // A reload removes this mark.
 const markPage = (page) => page.evaluate(() => { window.mark = true; });
@@ -136,6 +146,20 @@ const useChat = async (page) => {
   check((await tamma.get("/api/v1/tasks")).tasks.length === 2, "the confirmation adds the task");
   await send(`what did "${ROUND}" cost?`);
   await page.getByText("$0.", { exact: false }).first().waitFor();
+  await send("add a task: sing on Fridays");
+  await page.getByRole("button", { name: "Dismiss" }).click();
+  await page.waitForLoadState();
+  check((await page.getByRole("button", { name: "Confirm" }).count()) === 0 && (await tamma.get("/api/v1/tasks")).tasks.length === 2, "a dismissed proposal adds nothing");
+};
+
+// Asks about a task from its own page.
+const askAboutTask = async (page, task) => {
+  await page.goto(`${tamma.url}${task}`);
+  await page.locator("#ask").fill("what did it cost?");
+  await page.getByRole("button", { name: "Ask", exact: true }).click();
+  await page.waitForURL(/\/chat/);
+  const answer = page.locator(".msg").last().getByText("$0.").first();
+  check(await answer.waitFor().then(() => true, () => false), "a question on the page of a task is about this task");
 };
 
 // The server restarts while a page is open, and the task continues meanwhile.
@@ -245,12 +269,13 @@ const checkAllPages = async (paths) => {
     const page = await browser.page(VARIANTS[variant]);
     for (const [name, path] of Object.entries(paths)) {
       await page.goto(`${tamma.url}${path}`);
-      await browser.checkPage(page, `${name}.${variant}`);
+      await browser.checkPage(page, `${name}.${variant}`, { fullPage: !name.startsWith("large-") });
     }
     await page.context().close();
   }
 };
 
+let measured;
 try {
   const page = await browser.page(VARIANTS["wide.light"]);
   const board = await browser.page(VARIANTS["wide.light"]);
@@ -260,14 +285,28 @@ try {
   const run = await readLog(page, task);
   const entry = await approveLesson(page);
   await useChat(page);
+  await askAboutTask(page, task);
+  const reviewed = await reviewChange(day, page, add);
+  const shared = await readRuns(day, page, reviewed);
+  const watched = await watchRun(day, page);
   const other = await catchUpAfterRestart(page);
   const stories = await decidePipelines(page);
   const added = await fillBoard(page);
   for (const [name, path] of [["board", "/"], ["task", `/tasks/${added["Refund within fourteen days"]}`]]) {
     await browser.screenshotTop(tamma.url + path, `readme-${name}`);
   }
+  const large = await manyTasks(day, page, added, reviewed);
+  await tamma.approve(large);
+  await tamma.until(large, (it) => it.state === "quality_review" && it.waits_for_person, "in review");
+  measured = await measurePages(day, large, size, isQuick);
+  const [lines, changed] = ["/change/context?file=5&from=1&to=20&old=1&view=unified", `${reviewed}/change`];
   await checkAllPages({
     board: "/", inbox: "/inbox", "new-task": "/tasks/new",
+    "board-by-priority": "/?group=priority", "board-by-person": "/?group=person", "board-by-project": "/?group=project&sort=priority",
+    "change-reviewed": `${changed}?view=unified`, "change-reviewed-split": `${changed}?view=split&all=true`, "change-lines": `${reviewed}${lines}`,
+    "change-open-comment": `${changed}?view=unified&comment=5-n60`, "large-change": `/tasks/${large}/change?view=unified`, "large-split": `/tasks/${large}/change?view=split`,
+    "large-log": `/tasks/${large}/log`, "large-run": measured.run, "run-shared": shared, "run-watched": watched, "log-failures": `${reviewed}/log?kinds=failures`,
+    "pull-requests": "/pull-requests", "merge-queues": "/merge-queues", "sign-in": "/hello",
     task, plan: `${task}/plan`, change: `${task}/change`, review: `${task}/review`, log: `${task}/log`, events: `${task}/events`, run,
     question: other, "found-nothing": "/?text=nothing+like+it",
     knowledge: "/knowledge?status=approved", entry, "knowledge-new": "/knowledge/new",
@@ -286,7 +325,7 @@ try {
 for (const failure of findings.failures) console.log(`✗ ${failure}`);
 if (findings.failures.length === 0) {
   tamma.remove();
-  console.log(`browser: passed, ${findings.screenshots} screenshots`);
+  console.log(`browser: passed, ${findings.screenshots} screenshots, ${measured.figures}`);
 } else {
   console.log(`browser: ${findings.failures.length} failures; screenshots: ${pictures}, log: ${tamma.folder}/up.log`);
 }

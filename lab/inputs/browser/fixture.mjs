@@ -11,6 +11,7 @@ import readline from "node:readline";
 import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
 import { chromium } from "playwright-core";
+import { agentCases, repositoryFiles } from "./inputs.mjs";
 
 const here = path.dirname(fileURLToPath(import.meta.url));
 const axe = fs.readFileSync(path.join(here, "node_modules/axe-core/axe.min.js"), "utf8");
@@ -67,9 +68,10 @@ export class Receiver {
   }
 }
 
-// Tamma for one repository, started with `tamma up`.
+// Tamma for one repository, started with `tamma up`. `modules` is the number of files in the large change.
 export class Tamma {
-  constructor(programs, rules) {
+  constructor(programs, rules, modules) {
+    this.programs = programs;
     this.program = path.join(programs, "tamma");
     this.folder = fs.mkdtempSync(path.join(os.tmpdir(), "tamma-day-"));
     this.env = {
@@ -88,6 +90,42 @@ export class Tamma {
     fs.appendFileSync(path.join(this.env.TAMMA_DATA, "operator.yaml"), "alert_hosts: [127.0.0.1]\n");
     this.repository = path.join(this.folder, "shop");
     fs.writeFileSync(this.env.GIT_CONFIG_GLOBAL, "[user]\n\tname = Grace\n\temail = grace@example.org\n");
+    this.addInputs(modules);
+  }
+
+  // Adds files to the repository and cases to the script of the agent.
+  addInputs(modules) {
+    for (const [name, content] of Object.entries(repositoryFiles(modules))) {
+      const file = path.join(this.repository, name);
+      fs.mkdirSync(path.dirname(file), { recursive: true });
+      fs.writeFileSync(file, content);
+    }
+    const git = (...args) => execFileSync("git", args, { cwd: this.repository, env: this.env });
+    git("add", ".");
+    git("commit", "--quiet", "-m", "Add sources");
+    const file = path.join(this.folder, "bin", "agent.json");
+    const script = JSON.parse(fs.readFileSync(file, "utf8"));
+    // After the case of lessons: their prompts have everything that a task has.
+    const lessons = script.cases.findIndex((it) => it.when.startsWith("You look back"));
+    script.cases.splice(lessons + 1, 0, ...agentCases(modules, (number) => this.signalPath(number)));
+    fs.writeFileSync(file, JSON.stringify(script));
+  }
+
+  signalPath(number) {
+    return path.join(this.folder, "bin", `signal-${number}`);
+  }
+
+  // Lets an agent continue that waits for a signal.
+  signal(number) {
+    fs.writeFileSync(this.signalPath(number), "");
+  }
+
+  // Writes a run with a long log to a task, as a worker does.
+  async writeLog(task, lines) {
+    const folder = path.join(this.env.TAMMA_DATA, "postgres");
+    const password = fs.readFileSync(path.join(folder, "password"), "utf8").trim();
+    const database = `postgres:///tamma?host=${encodeURIComponent(folder)}&port=5432&user=tamma&password=${password}&sslmode=disable`;
+    await promisify(execFile)(path.join(this.programs, "lab"), ["write-log", database, task, String(lines)], { env: this.env });
   }
 
   // Starts Tamma, at its previous address if it had one.
@@ -125,6 +163,24 @@ export class Tamma {
     return response.json();
   }
 
+  // Waits until a task is as wanted, and returns it.
+  async until(id, isWanted, what) {
+    const end = Date.now() + 180_000;
+    for (;;) {
+      const task = await this.get(`/api/v1/tasks/${id}`);
+      if (isWanted(task)) return task;
+      if (Date.now() > end) throw new Error(`${task.title} is ${task.state}, not ${what}`);
+      await new Promise((done) => setTimeout(done, 200));
+    }
+  }
+
+  // Approves the plan of a task once it is there.
+  async approve(id) {
+    await this.until(id, (it) => it.state === "awaiting_approval", "awaiting approval");
+    const { hash } = await this.get(`/api/v1/tasks/${id}/plan`);
+    await this.run("approve", id, "--plan", hash);
+  }
+
   remove() {
     fs.rmSync(this.folder, { recursive: true, force: true });
   }
@@ -155,10 +211,10 @@ export class Browser {
     return page;
   }
 
-  // Checks a page with axe and takes a screenshot.
-  async checkPage(page, name) {
+  // Checks a page with axe and takes a screenshot: of all of it, unless it is very long.
+  async checkPage(page, name, { fullPage = true } = {}) {
     await page.waitForLoadState();
-    await page.screenshot({ path: path.join(this.pictures, `${name}.png`), fullPage: true });
+    await page.screenshot({ path: path.join(this.pictures, `${name}.png`), fullPage });
     await page.evaluate(axe);
     const results = await page.evaluate(() => window.axe.run(document, { resultTypes: ["violations"] }));
     for (const it of results.violations.filter((it) => ["serious", "critical"].includes(it.impact))) {

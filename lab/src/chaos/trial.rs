@@ -346,7 +346,8 @@ impl TrialRunner {
         findings.check_history(&entries, baseline.as_deref());
         self.examine_task_loop(case, entries.len(), &mut findings).await?;
         self.examine_approval(case, &mut findings).await?;
-        examine_branch(case, &mut findings)?;
+        let branch = self.components.cluster.store.task_branch(case.task).await?;
+        examine_branch(case, &branch, &mut findings)?;
         for job in AGENTS {
             findings.expect_once(&format!("finished run of `{job}`"), case.fixture.ended(job));
             let starts = case.fixture.started(job);
@@ -427,16 +428,15 @@ impl TrialRunner {
 }
 
 /// Checks the branch of a task: one commit with exactly the planned changes.
-fn examine_branch(case: &TrialCase, findings: &mut Findings) -> Result<()> {
+fn examine_branch(case: &TrialCase, branch: &str, findings: &mut Findings) -> Result<()> {
     let repository = &case.fixture.project.repository;
-    let branch = format!("tamma/{}", case.task);
     let range = format!("main..{branch}");
     let Ok(commits) = repository.git(&["rev-list", &range]) else {
         findings.add_lost("the branch");
         return Ok(());
     };
     findings.expect_once("commit", commits.lines().count());
-    let changed = repository.git(&["diff", "--name-only", "main", &branch])?;
+    let changed = repository.git(&["diff", "--name-only", "main", branch])?;
     let changed: BTreeSet<_> = changed.lines().map(str::to_owned).collect();
     if changed != case.fixture.paths.iter().cloned().collect() {
         findings.add_lost(format!("the files of the change: {changed:?}"));

@@ -99,7 +99,8 @@ impl RecoveryRunner {
         self.completed(case.task).await?;
         let took = now().saturating_sub(at);
         host.process.kill().await?;
-        let shown = format!("tamma/{}:{FILE}", case.task);
+        let branch = self.cluster.store.task_branch(case.task).await?;
+        let shown = format!("{branch}:{FILE}");
         let delivered = case.project.repository.git(&["show", &shown])?;
         Ok(RecoveryOutcome {
             kill,

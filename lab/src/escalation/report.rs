@@ -18,7 +18,7 @@ pub(crate) struct CaseReport {
     report: TaskReport,
     states: Vec<State>,
     decisions: usize,
-    pushed: bool,
+    pushed: Option<String>,
     models: Vec<String>,
     /// Deviations from the prediction or the specification.
     pub(crate) failures: Vec<String>,
@@ -55,12 +55,12 @@ pub(crate) async fn compare(
         outcome.task_loop.state.to_string(),
     );
     expect("unexpected cause", cause == expected.cause, format!("{cause:?}"));
-    expect("branch", outcome.pushed, "not pushed".to_owned());
+    expect("branch", outcome.pushed.is_some(), "not pushed".to_owned());
     Ok(CaseReport {
         case,
         states: happened.states,
         decisions: happened.decisions.len(),
-        pushed: outcome.pushed,
+        pushed: outcome.pushed.clone(),
         models: outcome.models.iter().cloned().collect(),
         report,
         failures,
@@ -165,8 +165,8 @@ impl fmt::Display for CaseReport {
         if !self.models.is_empty() {
             writeln!(f, "  models: {}", self.models.join(", "))?;
         }
-        if self.pushed {
-            writeln!(f, "  branch: tamma/{}", report.task)?;
+        if let Some(branch) = &self.pushed {
+            writeln!(f, "  branch: {branch}")?;
         }
         if self.failures.is_empty() {
             let (states, decisions) = (self.states.len(), self.decisions);

@@ -30,8 +30,8 @@ pub(crate) struct CaseOutcome {
     pub(crate) task: TaskId,
     pub(crate) task_loop: TaskLoop,
     pub(crate) history: Vec<HistoryEntry>,
-    /// `true` if the work is on the pushed branch.
-    pub(crate) pushed: bool,
+    /// Pushed branch that the work is on.
+    pub(crate) pushed: Option<String>,
     /// Models that were requested.
     pub(crate) models: BTreeSet<String>,
 }
@@ -60,8 +60,9 @@ impl EscalationRunner {
         let task = self.cluster.add_task(number, case.title(), &["--project", &project]).await?;
         let task_loop = self.wait_until_settled(task).await?;
         let history = self.cluster.history(task).await?;
-        let shown = format!("tamma/{task}:{}", case.result_file());
-        let pushed = repository.git(&["show", &shown]).is_ok();
+        let branch = self.cluster.store.task_branch(task).await?;
+        let shown = format!("{branch}:{}", case.result_file());
+        let pushed = repository.git(&["show", &shown]).is_ok().then_some(branch);
         let requests = model.iter().flat_map(ScriptedModel::requests);
         let models = requests.filter_map(|request| request.model).collect();
         Ok(CaseOutcome { task, task_loop, history, pushed, models })

@@ -88,7 +88,7 @@ impl ClaimRunner {
         let task = self.cluster.add_task(number, "Take discounts off", &more).await?;
         let state = self.cluster.wait_for_task(task, TIMEOUT, is_settled).await?.state;
         if state == State::Completed {
-            let branch = format!("tamma/{task}");
+            let branch = self.cluster.store.task_branch(task).await?;
             let delivered = repository.git(&["log", "--format=%s", &format!("main..{branch}")])?;
             let gates = gate_statuses(&self.cluster.store.checks(task).await?);
             return Ok((true, format!("delivered: {delivered} ({gates})")));

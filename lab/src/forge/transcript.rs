@@ -1,5 +1,6 @@
 //! Transcript of the story: a document with its steps, and what the forge has at its end.
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
 
 use anyhow::{Context as _, Result};
@@ -259,24 +260,30 @@ fn mask(text: &str) -> String {
             word.push(character);
             continue;
         }
-        masked.push_str(mask_word(&word));
+        masked.push_str(&mask_word(&word));
         masked.push(character);
         word.clear();
     }
-    masked.push_str(mask_word(&word));
+    masked.push_str(&mask_word(&word));
     masked
 }
 
-fn mask_word(word: &str) -> &str {
+fn mask_word(word: &str) -> Cow<'_, str> {
     let is_commit = (7..=40).contains(&word.len())
         && word.chars().all(|it| it.is_ascii_digit() || ('a'..='f').contains(&it))
         && word.contains(|it: char| it.is_ascii_digit());
     if word.len() == 36 && Uuid::try_parse(word).is_ok() {
-        "ID"
-    } else if is_commit {
-        "COMMIT"
-    } else {
-        word
+        return "ID".into();
+    }
+    if is_commit {
+        return "COMMIT".into();
+    }
+    // Branches have the end of the ID, and words of the title.
+    match word.split_once('-') {
+        Some((id, title)) if id.len() == 8 && id.chars().all(|it| it.is_ascii_hexdigit()) => {
+            format!("ID-{title}").into()
+        }
+        _ => word.into(),
     }
 }
 
@@ -286,9 +293,10 @@ mod tests {
 
     #[test]
     fn ids_and_commits_are_masked_and_words_and_numbers_stay() {
-        let text =
-            "`tamma/0192a000-0000-7000-8000-000200000001` at 1a2b3c4, 12 of 123456 deface names";
-        assert_eq!(mask(text), "`tamma/ID` at COMMIT, 12 of 123456 deface names");
+        let text = "0192a000-0000-7000-8000-000200000001 on `tamma/00000001-greet-cy` at 1a2b3c4, 12 of \
+             123456 deface names, well-known";
+        let masked = "ID on `tamma/ID-greet-cy` at COMMIT, 12 of 123456 deface names, well-known";
+        assert_eq!(mask(text), masked);
         assert_eq!(mask(&format!("({})", "0a".repeat(20))), "(COMMIT)");
     }
 

@@ -124,9 +124,10 @@ impl KitRunner {
         let state = settled.state;
         if state == State::Completed {
             // Git is not used here, because it would read the settings of the repository.
-            let branch = format!(".git/refs/heads/tamma/{task}");
-            ensure!(project.repository.path().join(branch).exists(), "there is no branch");
-            return Ok((true, format!("tamma/{task}")));
+            let branch = self.cluster.store.task_branch(task).await?;
+            let file = project.repository.path().join(".git/refs/heads").join(&branch);
+            ensure!(file.exists(), "there is no branch");
+            return Ok((true, branch));
         }
         let entries = self.cluster.history(task).await?;
         let reason = entries.iter().rev().find_map(|entry| entry.reason.as_ref());

@@ -114,7 +114,7 @@ pub(crate) async fn run(cluster: &Cluster, number: u32, quick: bool) -> Result<S
         state => bail!("the run is {state:?}"),
     };
     ensure!(stop.starts_with(&reason), "the run stopped: {stop}");
-    check_branches(&project, &first)?;
+    check_branches(cluster, &project, &first).await?;
     let mut all = periods(cluster, &project, &first).await?;
     let most = check_order(tasks, &all)?;
     let done = format!("{} of {} tasks, at most {most} at once", possible.len(), tasks.len());
@@ -135,7 +135,7 @@ pub(crate) async fn run(cluster: &Cluster, number: u32, quick: bool) -> Result<S
         let found = status(&second.run, task.key)?;
         ensure!(found == NodeStatus::Complete, "{} is {found}", task.key);
     }
-    check_branches(&project, &second)?;
+    check_branches(cluster, &project, &second).await?;
     let after = process_counts(&project, &second, &possible)?;
     ensure!(before == after, "completed tasks were repeated: {before:?}, then {after:?}");
     all.extend(periods(cluster, &project, &second).await?);
@@ -297,11 +297,15 @@ fn check_order(tasks: &[PlannedTask], periods: &BTreeMap<String, WorkPeriod>) ->
 
 /// Checks that the branch of each completed task has its file, and that the story's branch has them
 /// all.
-fn check_branches(project: &StoryProject, finished: &FinishedRun) -> Result<()> {
+async fn check_branches(
+    cluster: &Cluster,
+    project: &StoryProject,
+    finished: &FinishedRun,
+) -> Result<()> {
     let graph = finished.run.graphs.get(&1).context("the story was not split")?;
     for node in graph.nodes.iter().filter(|node| node.status == NodeStatus::Complete) {
         let task = node.task.with_context(|| format!("{} has no ID", node.key))?;
-        for branch in [&format!("tamma/{task}"), &finished.branch] {
+        for branch in [&cluster.store.task_branch(task).await?, &finished.branch] {
             let object = format!("{branch}:{}", file(&node.key));
             let found = project.project.repository.git(&["show", &object]).unwrap_or_default();
             ensure!(found == NAME, "{} has `{found}` on {branch}", node.key);

@@ -5,6 +5,7 @@ use std::io::{BufRead as _, Write as _};
 use anyhow::Result;
 use tamma_core::task_loop::AnswerKind;
 use tamma_server::dto::{BudgetGrant, PlanVersion, TaskAction, TaskDetail, TaskStatus};
+use tokio::sync::oneshot;
 use uuid::Uuid;
 
 use super::actions::outcome_message;
@@ -147,7 +148,7 @@ pub(super) async fn decide(client: &Client, by: &str, task: Uuid) -> Result<bool
         }
     }
     loop {
-        let Some(line) = ask(&prompt_line(&answers))? else { return Ok(false) };
+        let Some(line) = ask(&prompt_line(&answers)).await? else { return Ok(false) };
         let Some(answer) = parse_answer(&line, &answers) else { continue };
         match answer {
             QuickAnswer::Later => return Ok(false),
@@ -159,7 +160,7 @@ pub(super) async fn decide(client: &Client, by: &str, task: Uuid) -> Result<bool
         }
         let text = match answer.text_prompt() {
             None => String::new(),
-            Some(prompt) => match ask(prompt)? {
+            Some(prompt) => match ask(prompt).await? {
                 None => return Ok(false),
                 // Nothing was said: ask again for an answer.
                 Some(text) if text.trim().is_empty() => continue,
@@ -188,13 +189,23 @@ fn print_line(text: &str) -> Result<()> {
 }
 
 /// Reads a line from the terminal; `None` at its end.
-fn ask(prompt: &str) -> Result<Option<String>> {
-    let mut out = anstream::stdout().lock();
-    write!(out, "{prompt} ")?;
-    out.flush()?;
-    let mut line = String::new();
-    let length = std::io::stdin().lock().read_line(&mut line)?;
-    Ok((length > 0).then_some(line))
+///
+/// A thread of its own waits for the line, so that Ctrl-C is noticed meanwhile. The program can end
+/// without it.
+async fn ask(prompt: &str) -> Result<Option<String>> {
+    {
+        let mut out = anstream::stdout().lock();
+        write!(out, "{prompt} ")?;
+        out.flush()?;
+    }
+    let (sender, receiver) = oneshot::channel();
+    std::thread::spawn(move || {
+        let mut line = String::new();
+        let read = std::io::stdin().lock().read_line(&mut line);
+        // Without a receiver, nobody waits for the line.
+        let _ = sender.send(read.map(|length| (length > 0).then_some(line)));
+    });
+    Ok(receiver.await??)
 }
 
 #[cfg(test)]

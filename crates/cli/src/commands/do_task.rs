@@ -20,6 +20,9 @@ use crate::services::ProgramSearch;
 use crate::watch::{self, WatchEnd, WatchOptions, WatchPosition};
 use crate::{data_folder, operator_file, output};
 
+/// Exit code after Ctrl-C, as shells report it.
+const INTERRUPTED: u8 = 130;
+
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// What to do, in your words
@@ -52,8 +55,29 @@ pub(super) fn run(arguments: &Args) -> Result<ExitCode> {
         let json = arguments.target.json;
         let asks_inline = is_terminal && !json;
         let options = WatchOptions { until_asked: true, json, asks_inline };
-        follow(&client, &by, added.task.id, options).await
+        let task = added.task.id;
+        tokio::select! {
+            end = follow(&client, &by, task, options) => end,
+            interrupted = tokio::signal::ctrl_c() => {
+                interrupted?;
+                if !json {
+                    print_way_back(task)?;
+                }
+                Ok(ExitCode::from(INTERRUPTED))
+            }
+        }
     })
+}
+
+/// Says after Ctrl-C that the task goes on, and how to return to it.
+fn print_way_back(task: Uuid) -> Result<()> {
+    let short = tamma_server::dto::short_id(task);
+    let mut out = anstream::stdout().lock();
+    writeln!(out, "\nNo longer watching; the task goes on. Return to it with one of")?;
+    writeln!(out, "  tamma task watch {short}")?;
+    writeln!(out, "  tamma task show {short}   # shows every answer")?;
+    writeln!(out, "  tamma cancel {short} --reason TEXT")?;
+    Ok(())
 }
 
 /// Returns the server of this machine and the project of the current repository. Sets up the repository

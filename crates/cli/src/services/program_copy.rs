@@ -289,12 +289,13 @@ mod tests {
         }
     }
 
+    type Change = fn(&Path);
+
     #[test]
     fn a_changed_added_or_missing_file_is_found() {
         let scratch = tempfile::tempdir().unwrap();
         let from = program(&scratch.path().join("from"));
         let folder = scratch.path().join("programs");
-        type Change = fn(&Path);
         let changes: [(&str, Change); 3] = [
             ("notes", |copied| fs::write(copied.join("notes"), "else").unwrap()),
             ("bin/added.so", |copied| fs::write(copied.join("bin/added.so"), "").unwrap()),

@@ -7,7 +7,7 @@ use serde::de::DeserializeOwned;
 use tamma_server::dto::{InboxPage, TaskPage};
 use tokio::sync::mpsc;
 
-use super::state::{TopEffect, TopMessage};
+use super::state::{TopEffect, TopInbox, TopMessage};
 use crate::client::{self, Client};
 
 /// Time after which a request has failed.
@@ -65,7 +65,9 @@ async fn perform(client: &Client, by: &str, effect: &TopEffect) -> TopMessage {
         }
         TopEffect::LoadInbox => {
             let page: Result<InboxPage, _> = get(client, "/inbox", &[("limit", LIST_LIMIT)]).await;
-            TopMessage::Inbox(page.map(|page| page.tasks.tasks))
+            TopMessage::Inbox(
+                page.map(|page| TopInbox { tasks: page.tasks.tasks, pipelines: page.pipelines }),
+            )
         }
         TopEffect::LoadTask(id) => {
             TopMessage::Task(*id, get(client, &format!("/tasks/{id}"), &[]).await.map(Box::new))

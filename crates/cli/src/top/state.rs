@@ -4,8 +4,8 @@ use chrono::{DateTime, FixedOffset, Utc};
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use tamma_core::task_loop::{AnswerKind, Phase};
 use tamma_server::dto::{
-    BudgetGrant, PlanVersion, ReviewedChange, RunLines, TaskAction, TaskCard, TaskDetail,
-    TaskStatus,
+    BudgetGrant, PipelineView, PlanVersion, ReviewedChange, RunLines, TaskAction, TaskCard,
+    TaskDetail, TaskStatus,
 };
 use uuid::Uuid;
 
@@ -43,6 +43,13 @@ pub(super) enum TopScreen {
     Decision,
 }
 
+/// Tasks and pipelines that wait for a person.
+#[derive(Debug, Clone, Default)]
+pub(super) struct TopInbox {
+    pub(super) tasks: Vec<TaskCard>,
+    pub(super) pipelines: Vec<PipelineView>,
+}
+
 /// Event that changes the state.
 #[derive(Debug, Clone)]
 pub(super) enum TopMessage {
@@ -50,7 +57,7 @@ pub(super) enum TopMessage {
     /// Time has passed; what is displayed may be out of date.
     Tick(DateTime<Utc>),
     Board(Loaded<Vec<TaskCard>>),
-    Inbox(Loaded<Vec<TaskCard>>),
+    Inbox(Loaded<TopInbox>),
     Task(Uuid, Loaded<Box<TaskDetail>>),
     Plan(Uuid, Loaded<Box<PlanVersion>>),
     Change(Uuid, Loaded<Box<ReviewedChange>>),
@@ -116,7 +123,7 @@ pub(super) struct TopState {
     back: Vec<TopScreen>,
     /// Tasks; `None` before the first response.
     pub(super) board: Option<Vec<TaskCard>>,
-    pub(super) inbox: Option<Vec<TaskCard>>,
+    pub(super) inbox: Option<TopInbox>,
     board_selected: usize,
     inbox_selected: usize,
     pub(super) filter: String,
@@ -192,8 +199,8 @@ impl TopState {
                 }
             }
             TopMessage::Inbox(page) => {
-                if let Some(cards) = self.accept(page) {
-                    self.inbox = Some(cards);
+                if let Some(inbox) = self.accept(page) {
+                    self.inbox = Some(inbox);
                 }
             }
             TopMessage::Task(id, detail) => {
@@ -297,7 +304,7 @@ impl TopState {
     /// Returns the tasks of the current list that match the filter.
     pub(super) fn listed(&self) -> Vec<&TaskCard> {
         let cards = match self.screen {
-            TopScreen::Inbox => self.inbox.as_deref(),
+            TopScreen::Inbox => self.inbox.as_ref().map(|inbox| inbox.tasks.as_slice()),
             _ => self.board.as_deref(),
         };
         let wanted = self.filter.to_lowercase();
@@ -305,6 +312,17 @@ impl TopState {
             card.title.to_lowercase().contains(&wanted) || card.short.contains(&wanted)
         };
         cards.unwrap_or_default().iter().filter(matches).collect()
+    }
+
+    /// Returns the waiting pipelines that match the filter. Only the inbox lists them.
+    pub(super) fn listed_pipelines(&self) -> Vec<&PipelineView> {
+        let inbox = self.inbox.as_ref().filter(|_| self.screen == TopScreen::Inbox);
+        let wanted = self.filter.to_lowercase();
+        let matches = |view: &&PipelineView| {
+            view.story_id.to_lowercase().contains(&wanted) || view.short.contains(&wanted)
+        };
+        let pipelines = inbox.map(|inbox| inbox.pipelines.as_slice()).unwrap_or_default();
+        pipelines.iter().filter(matches).collect()
     }
 
     /// Returns the index of the selected task in the current list.

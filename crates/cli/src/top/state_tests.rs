@@ -26,7 +26,8 @@ pub(in crate::top) fn loaded() -> TopState {
         ..waiting.clone()
     };
     state.update(TopMessage::Board(Ok(vec![running, waiting.clone()])));
-    state.update(TopMessage::Inbox(Ok(vec![waiting])));
+    let inbox = TopInbox { tasks: vec![waiting], pipelines: Vec::new() };
+    state.update(TopMessage::Inbox(Ok(inbox)));
     state
 }
 
@@ -64,7 +65,7 @@ fn the_board_has_tasks_that_need_a_person_first_and_keeps_them_during_an_outage(
     state.update(TopMessage::Board(Err("connection refused".to_owned())));
     assert_eq!(shorts(&state).len(), 2);
     assert_eq!(state.connection_error.as_deref(), Some("connection refused"));
-    state.update(TopMessage::Inbox(Ok(Vec::new())));
+    state.update(TopMessage::Inbox(Ok(TopInbox::default())));
     assert_eq!(state.connection_error, None);
 }
 

@@ -8,9 +8,9 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Clear, Paragraph};
 use tamma_core::task_loop::State;
-use tamma_server::dto::{TaskCard, TaskDetail};
+use tamma_server::dto::{PipelineView, TaskCard, TaskDetail};
 
-use super::state::{PromptPurpose, TopScreen, TopState};
+use super::state::{PromptPurpose, TopInbox, TopScreen, TopState};
 use super::text::{fit, pad, width, wrap};
 use crate::commands::{format_plan_for_approval, format_task};
 use crate::style::{format_duration, format_spend, humanize, next_step_text};
@@ -89,8 +89,8 @@ fn header(state: &TopState, columns: usize) -> Line<'static> {
         };
         Span::styled(format!(" {name} "), if is_current { SELECTED } else { Style::new() })
     };
-    let waiting =
-        state.inbox.as_ref().map_or_else(String::new, |cards| format!(" {}", cards.len()));
+    let count = |inbox: &TopInbox| format!(" {}", inbox.tasks.len() + inbox.pipelines.len());
+    let waiting = state.inbox.as_ref().map(count).unwrap_or_default();
     let left = vec![
         Span::styled("tamma top ", STRONG),
         tab("1 Board".to_owned(), TopScreen::Board),
@@ -170,18 +170,18 @@ fn is_list(screen: TopScreen) -> bool {
     matches!(screen, TopScreen::Board | TopScreen::Inbox)
 }
 
-/// Rows of the board or the inbox: tasks under the headings of their phases.
+/// Rows of the board or the inbox: tasks under the headings of their phases, then waiting pipelines.
 fn list_rows(state: &TopState, area: Rect) -> Vec<Line<'static>> {
     let columns = usize::from(area.width);
-    let cards = state.listed();
-    if cards.is_empty() {
+    let (cards, pipelines) = (state.listed(), state.listed_pipelines());
+    if cards.is_empty() && pipelines.is_empty() {
         let is_inbox = state.screen == TopScreen::Inbox;
-        let loaded = if is_inbox { &state.inbox } else { &state.board };
-        let text = match (loaded, is_inbox) {
-            (None, _) => "Loading…",
-            (Some(_), _) if !state.filter.is_empty() => "No matching tasks",
-            (Some(_), true) => "You're all caught up",
-            (Some(_), false) => "No open tasks. Add one: tamma task add TITLE",
+        let is_loaded = if is_inbox { state.inbox.is_some() } else { state.board.is_some() };
+        let text = match (is_loaded, is_inbox) {
+            (false, _) => "Loading…",
+            (true, _) if !state.filter.is_empty() => "No matching tasks",
+            (true, true) => "You're all caught up",
+            (true, false) => "No open tasks. Add one: tamma task add TITLE",
         };
         return vec![Line::raw(""), Line::styled(format!("  {text}"), FAINT)];
     }
@@ -199,7 +199,28 @@ fn list_rows(state: &TopState, area: Rect) -> Vec<Line<'static>> {
             rows.push(row);
         }
     }
+    if !pipelines.is_empty() {
+        rows.push(Line::styled("Pipelines (tamma pipeline show ID)", STRONG));
+        rows.extend(pipelines.into_iter().map(|view| pipeline_row(state, view, columns)));
+    }
     visible(rows, selected_row, usize::from(area.height))
+}
+
+/// Row of a waiting pipeline: ID, story, state and time since the last change.
+fn pipeline_row(state: &TopState, view: &PipelineView, columns: usize) -> Line<'static> {
+    let age = format_duration(state.now - view.updated_at);
+    let (state_width, age_width) = (34, 12);
+    let story_width = columns.saturating_sub(2 + 8 + 2 + 2 + state_width + 2 + age_width).max(10);
+    Line::from(vec![
+        Span::raw("  "),
+        Span::styled(pad(&view.short, 8), FAINT),
+        Span::raw("  "),
+        Span::raw(pad(&view.story_id, story_width)),
+        Span::raw("  "),
+        Span::styled(pad(&view.state_text, state_width), WAITING),
+        Span::raw("  "),
+        Span::styled(format!("{age:>age_width$}"), FAINT),
+    ])
 }
 
 /// Row of a task: ID, title, next step, cost and time in its state.

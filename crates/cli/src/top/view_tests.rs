@@ -36,6 +36,37 @@ fn the_board_has_tasks_under_their_phases_and_the_keys_at_the_bottom() {
 }
 
 #[test]
+fn the_inbox_has_waiting_pipelines_after_the_tasks() {
+    let mut state = loaded();
+    let id = "0192a000-0000-7000-8000-00000000beef";
+    let pipeline = json!({
+        "id": id, "short": "0000beef", "project": "shop", "project_id": id,
+        "feature_dir": "features/login", "story_id": "LOGIN-001", "pipeline": "scrum",
+        "state": "at_gate", "state_text": "waiting at the gate of phase 2", "over": false,
+        "needs_person": true, "actions": [], "run": 1, "version": 3, "from": 1, "to": 4,
+        "updated_at": "2026-11-15T10:20:30Z", "phases": [],
+        "report": {
+            "phase": "loop", "verdict": "BLOCKED", "feature_dir": "features/login",
+            "story_id": "LOGIN-001", "phases_executed": 1, "phases_skipped": 0, "last_phase": 1,
+            "last_signal": null, "total_tokens": 0, "pipeline": "scrum", "phases": [],
+        },
+    });
+    let pipeline = serde_json::from_value(pipeline).expect("a pipeline");
+    let tasks = vec![waiting_task().card];
+    state.update(TopMessage::Inbox(Ok(TopInbox { tasks, pipelines: vec![pipeline] })));
+    assert!(screen(&state)[0].contains("2 Inbox 2"), "{}", screen(&state)[0]);
+    assert!(!screen(&state).join("\n").contains("LOGIN-001"), "the board has tasks only");
+    press(&mut state, KeyCode::Char('2'));
+    let rows = screen(&state);
+    assert_eq!(rows[3], "Pipelines (tamma pipeline show ID)");
+    assert!(rows[4].starts_with("  0000beef  LOGIN-001"), "{}", rows[4]);
+    assert!(rows[4].contains("waiting at the gate of phase 2"), "{}", rows[4]);
+    assert!(rows[4].ends_with("3 min"), "{}", rows[4]);
+    state.filter = "greet".to_owned();
+    assert!(!screen(&state).join("\n").contains("LOGIN-001"));
+}
+
+#[test]
 fn an_outage_is_shown_and_the_tasks_stay() {
     let mut state = loaded();
     let error = "cannot reach the Tamma server at http://127.0.0.1:8622: connection refused";

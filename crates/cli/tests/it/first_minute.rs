@@ -45,7 +45,9 @@ fn the_example_waits_for_an_approval_and_repairs_its_first_attempt() {
     let attempts = done["runs"].as_array().unwrap();
     assert_eq!(attempts.len(), 2, "{done:#}");
     assert_eq!(attempts[0]["ending"], "gates_failed", "{done:#}");
-    let file = format!("tamma/{id}:greet.sh");
+    let branch = done["branch"].as_str().unwrap();
+    assert!(branch.starts_with("tamma/") && branch.ends_with("-greet-people-by-name"), "{branch}");
+    let file = format!("{branch}:greet.sh");
     let git = Command::new("git").arg("-C").arg(&folder).args(["show", &file]).output().unwrap();
     assert!(text(&git.stdout).contains("Hello, ${1:-world}!"), "{git:?}");
 

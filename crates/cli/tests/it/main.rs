@@ -12,6 +12,7 @@ mod first_minute;
 mod forge;
 mod help;
 mod init;
+mod inline_questions;
 mod knowledge;
 mod machine;
 mod mcp;

@@ -14,7 +14,8 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tamma_core::time::Timestamp;
 
-use super::Error;
+use super::facts::clip;
+use super::{Error, ForgeCredential};
 
 /// Time limit of a request.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -157,6 +158,17 @@ impl ApiResponse {
     }
 }
 
+/// Returns a list if it is complete; `None` if there are more entries, or if they are hidden from us.
+pub(super) fn complete_list<T>(
+    listed: Result<(Vec<T>, bool), Error>,
+) -> Result<Option<Vec<T>>, Error> {
+    match listed {
+        Ok((entries, false)) => Ok(Some(entries)),
+        Ok((_, true)) | Err(Error::NotFound { .. } | Error::Forbidden { .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
 /// HTTP client of one forge. Clones share connections and validators.
 #[derive(Debug, Clone)]
 pub(super) struct ApiClient {
@@ -252,6 +264,23 @@ impl ApiClient {
         operation: &'static str,
     ) -> Result<T, Error> {
         serde_json::from_slice(&response.body).map_err(|_| self.unreadable(operation))
+    }
+
+    /// Returns the token of a credential, for forges without apps.
+    pub(super) fn token<'a>(&self, credential: &'a ForgeCredential) -> Result<&'a str, Error> {
+        match credential {
+            ForgeCredential::Token(token) => Ok(token),
+            ForgeCredential::App(_) => {
+                Err(self.forbidden("sign in", "only GitHub has apps; use `token`"))
+            }
+        }
+    }
+
+    /// Reads the version of the server, if it tells it.
+    pub(super) async fn version(&self, login: &ApiLogin) -> Option<String> {
+        let request = ApiRequest::get("/version", "read the version");
+        let version: Value = self.json(login, request).await.ok()?;
+        version["version"].as_str().map(clip)
     }
 
     /// Reads a list page by page, up to a number of pages. The second value is `true` if there are

@@ -232,6 +232,29 @@ pub(super) fn reply_line(thread: &str) -> String {
     format!("<!-- tamma-reply:{thread} -->")
 }
 
+/// Returns the title of a change, for forges that know drafts by the start of their titles.
+pub(super) fn draft_title(start: &str, title: &str, draft: bool) -> String {
+    let bare = title.strip_prefix(start).unwrap_or(title);
+    if draft { format!("{start}{bare}") } else { bare.to_owned() }
+}
+
+/// Groups comments by the number at the end of their issue's URL, in their order. Comments that are not
+/// wanted, or whose URL has no number, are left out.
+pub(super) fn group_by_issue<C>(
+    comments: Vec<C>,
+    issue_url: impl Fn(&C) -> &str,
+    is_wanted: impl Fn(&C) -> bool,
+) -> BTreeMap<u64, Vec<C>> {
+    let mut by_issue: BTreeMap<u64, Vec<C>> = BTreeMap::new();
+    for comment in comments.into_iter().filter(is_wanted) {
+        let number = issue_url(&comment).rsplit('/').next().and_then(|it| it.parse().ok());
+        if let Some(number) = number {
+            by_issue.entry(number).or_default().push(comment);
+        }
+    }
+    by_issue
+}
+
 /// Returns a validator for facts: a hash of them.
 pub(super) fn fingerprint(facts: &PullRequestFacts) -> Option<String> {
     serde_json::to_vec(facts).ok().map(|json| Digest::of(&json).to_string())
@@ -296,6 +319,23 @@ mod tests {
             required: false,
             result,
         }
+    }
+
+    #[test]
+    fn a_title_starts_like_a_draft_only_if_it_is_one() {
+        assert_eq!(draft_title("WIP: ", "Greet Cy", true), "WIP: Greet Cy");
+        assert_eq!(draft_title("WIP: ", "WIP: Greet Cy", true), "WIP: Greet Cy");
+        assert_eq!(draft_title("WIP: ", "WIP: Greet Cy", false), "Greet Cy");
+        assert_eq!(draft_title("Draft: ", "WIP: Greet Cy", false), "WIP: Greet Cy");
+    }
+
+    #[test]
+    fn comments_are_grouped_by_the_number_of_their_issue() {
+        let comments = vec![("/issues/7", "a"), ("/issues/x", "b"), ("/issues/7", "c"), ("", "d")];
+        let grouped = group_by_issue(comments.clone(), |it| it.0, |it| it.1 != "a");
+        assert_eq!(grouped, BTreeMap::from([(7, vec![("/issues/7", "c")])]));
+        let grouped = group_by_issue(comments, |it| it.0, |_| true);
+        assert_eq!(grouped[&7].len(), 2);
     }
 
     #[test]

@@ -17,10 +17,10 @@ use tamma_core::time::Timestamp;
 use tokio::sync::OnceCell;
 
 use super::api::{ApiClient, ApiLogin, ApiRequest, escape, escape_branch};
-use super::facts::{Remembered, clip};
+use super::facts::{Remembered, clip, draft_title};
 use super::{
-    ChangeUpdate, CheckReport, Error, ForgeCredential, ForgeReport, ForgeSettings, FoundChange,
-    GitLogin, MergeOutcome, NewChange,
+    ChangeUpdate, CheckReport, Error, ForgeReport, ForgeSettings, FoundChange, GitLogin,
+    MergeOutcome, NewChange,
 };
 
 /// Most entries of a page. Servers can allow fewer.
@@ -144,13 +144,11 @@ impl GiteaPull {
 impl GiteaClient {
     pub(super) fn open(settings: &ForgeSettings) -> Result<Self, Error> {
         let api = ApiClient::open(&settings.name, &settings.api_url())?;
-        let ForgeCredential::Token(token) = &settings.credential else {
-            return Err(api.forbidden("sign in", "only GitHub has apps; use `token`"));
-        };
+        let token = api.token(&settings.credential)?;
         Ok(Self {
-            api,
             login: ApiLogin::new("authorization", &format!("token {token}")),
-            token: SecretToken(token.clone()),
+            token: SecretToken(token.to_owned()),
+            api,
             account: Arc::default(),
             writers: Remembered::default(),
             required: Remembered::default(),
@@ -207,9 +205,7 @@ impl GiteaClient {
             }
             Err(error) => return Err(error),
         };
-        let version: Option<Value> =
-            self.json(ApiRequest::get("/version", "read the version")).await.ok();
-        let version = version.and_then(|it| it["version"].as_str().map(clip));
+        let version = self.api.version(&self.login).await;
         if let Some(repository) = repository {
             let what = format!("repository {repository}");
             let request = ApiRequest::get(format!("/repos/{repository}"), "read the repository");
@@ -279,7 +275,7 @@ impl GiteaClient {
     ) -> Result<FoundChange, Error> {
         const OPERATION: &str = "open a pull request";
         let labels = self.label_ids(repository, &change.labels).await?;
-        let title = title_of(&change.title, false);
+        let title = draft_title(DRAFT, &change.title, false);
         let body = json!({
             "head": change.branch, "base": change.base, "title": title, "body": change.body,
             "labels": labels,
@@ -341,7 +337,7 @@ impl GiteaClient {
         let mut body = serde_json::Map::new();
         if let Some(title) = &update.title {
             let pull = self.pull(repository, number).await?;
-            let title = title_of(title, pull.draft);
+            let title = draft_title(DRAFT, title, pull.draft);
             if title != pull.title {
                 body.insert("title".to_owned(), json!(title));
             }
@@ -563,12 +559,6 @@ impl GiteaClient {
         self.writers.insert(&key, can_write);
         Ok(can_write)
     }
-}
-
-/// Returns the title of a pull request. The forge knows drafts by the start of their titles.
-fn title_of(title: &str, draft: bool) -> String {
-    let bare = title.strip_prefix(DRAFT).unwrap_or(title);
-    if draft { format!("{DRAFT}{bare}") } else { bare.to_owned() }
 }
 
 /// Returns the IDs of a run and a job of Actions that a status links to.

@@ -16,10 +16,10 @@ use tamma_core::rules::MergeMethod;
 use tokio::sync::OnceCell;
 
 use super::api::{ApiClient, ApiLogin, ApiRequest, escape};
-use super::facts::{Remembered, clip};
+use super::facts::{Remembered, clip, draft_title};
 use super::{
-    ChangeUpdate, CheckReport, Error, ForgeCredential, ForgeReport, ForgeSettings, FoundChange,
-    GitLogin, MergeOutcome, NewChange,
+    ChangeUpdate, CheckReport, Error, ForgeReport, ForgeSettings, FoundChange, GitLogin,
+    MergeOutcome, NewChange,
 };
 
 /// Most entries of a page.
@@ -137,13 +137,11 @@ impl GitlabMergeRequest {
 impl GitlabClient {
     pub(super) fn open(settings: &ForgeSettings) -> Result<Self, Error> {
         let api = ApiClient::open(&settings.name, &settings.api_url())?;
-        let ForgeCredential::Token(token) = &settings.credential else {
-            return Err(api.forbidden("sign in", "only GitHub has apps; use `token`"));
-        };
+        let token = api.token(&settings.credential)?;
         Ok(Self {
-            api,
             login: ApiLogin::new("private-token", token),
-            git: GitLogin { user: "oauth2".to_owned(), password: token.clone() },
+            git: GitLogin { user: "oauth2".to_owned(), password: token.to_owned() },
+            api,
             account: Arc::default(),
             writers: Remembered::default(),
             pipeline_required: Remembered::default(),
@@ -207,9 +205,7 @@ impl GitlabClient {
                 missing.push(format!("role Developer in {repository}: push branches"));
             }
         }
-        let version: Option<Value> =
-            self.json(ApiRequest::get("/version", "read the version")).await.ok();
-        let version = version.and_then(|it| it["version"].as_str().map(clip));
+        let version = self.api.version(&self.login).await;
         Ok(ForgeReport { account, version, missing })
     }
 
@@ -261,7 +257,7 @@ impl GitlabClient {
         }
         let body = json!({
             "source_branch": change.branch, "target_branch": change.base,
-            "title": title_of(&change.title, false), "description": change.body,
+            "title": draft_title(DRAFT, &change.title, false), "description": change.body,
             "labels": change.labels.join(","), "reviewer_ids": reviewers,
             "remove_source_branch": false,
         });
@@ -295,7 +291,7 @@ impl GitlabClient {
         let mut body = serde_json::Map::new();
         if let Some(title) = &update.title {
             let present = self.merge_request(repository, number).await?;
-            let title = title_of(title, present.draft);
+            let title = draft_title(DRAFT, title, present.draft);
             if title != present.title {
                 body.insert("title".to_owned(), json!(title));
             }
@@ -468,10 +464,4 @@ impl GitlabClient {
 /// Returns the path of a project in the API.
 fn project(repository: &str) -> String {
     format!("/projects/{}", escape(repository))
-}
-
-/// Returns the title of a merge request. The forge knows drafts by the start of their titles.
-fn title_of(title: &str, draft: bool) -> String {
-    let bare = title.strip_prefix(DRAFT).unwrap_or(title);
-    if draft { format!("{DRAFT}{bare}") } else { bare.to_owned() }
 }

@@ -19,7 +19,8 @@ pub struct RetentionDays {
     pub deliveries: Option<u32>,
     /// Accepted webhooks of forges, and settled effects and merge queue entries of closed tasks.
     pub forge_records: Option<u32>,
-    /// Texts that no open task refers to, such as briefs and notes.
+    /// Texts that no open task refers to, such as briefs and notes, and comments on lines of closed
+    /// tasks.
     pub texts: Option<u32>,
     /// Transcripts of runs.
     pub transcripts: Option<u32>,

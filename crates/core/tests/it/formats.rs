@@ -368,7 +368,7 @@ fn the_histories_cover_every_event_outcome_action_and_job() {
     assert_eq!(count("what."), 7, "{names:#?}");
     assert_eq!(count("outcome."), 23, "{names:#?}");
     assert_eq!(count("failure."), 6, "{names:#?}");
-    assert_eq!(count("action."), 20, "{names:#?}");
+    assert_eq!(count("action."), 21, "{names:#?}");
     assert_eq!(count("command."), 5, "{names:#?}");
     assert_eq!(count("job."), 14, "{names:#?}");
 }

@@ -6,9 +6,9 @@
 //! | `refs/tamma/checkpoints/<task>` | the same | checkpoint, with earlier ones as ancestors |
 //! | `refs/tamma/aside/<task>/<commit>` | the same | work of a host that newer work replaced |
 //!
-//! None of the remote refs is a branch, so they are hidden by default. The last known remote values
-//! are kept in a file of the mirror. They are the lease for pushes, so an outdated host cannot
-//! overwrite newer work.
+//! None of the remote refs is a branch, so they are hidden by default. A delivery adds a branch, whose
+//! name the caller gives. The last known remote values are kept in a file of the mirror. They are the
+//! lease for pushes, so an outdated host cannot overwrite newer work.
 
 use std::path::PathBuf;
 

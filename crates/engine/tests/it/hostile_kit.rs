@@ -14,7 +14,7 @@ use tamma_core::rules::SandboxMode;
 use tamma_engine::delivery::push_task_branch;
 use tamma_engine::gate::GateCheckout;
 use tamma_engine::git::Git;
-use tamma_engine::mirror::{self, Mirror, newest_commit};
+use tamma_engine::mirror::{self, Mirror, newest_commit, task_branch};
 use tamma_engine::plain_checkout::FolderCheck;
 use tamma_engine::sandbox::{self, Launcher, SandboxKind};
 use tamma_engine::workspaces::Workspaces;
@@ -128,7 +128,8 @@ impl Kit {
                 report.note("move", tree.checkpoint().await);
             }
         }
-        if let Err(error) = push_task_branch(&mirror, self.fixture.task, commit).await {
+        let (task, branch) = (self.fixture.task, task_branch(self.fixture.task));
+        if let Err(error) = push_task_branch(&mirror, (task, &branch), commit).await {
             report.refused.push(format!("deliver: {error}"));
         }
         report

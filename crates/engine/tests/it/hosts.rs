@@ -159,7 +159,7 @@ async fn commit_is_reviewed_and_delivered_on_any_host() {
         Worktree::open_at(&mirror, fixture.task, base, LatestWork::Commit(commit)).await.unwrap();
     assert_eq!(read(&tree, "new.txt").as_deref(), Some("one\n"));
     let third = fixture.mirror_on(&fixture.scratch_path("three"), git).await;
-    push_task_branch(&third, fixture.task, commit).await.unwrap();
+    push_task_branch(&third, (fixture.task, &task_branch(fixture.task)), commit).await.unwrap();
     assert_eq!(fixture.git(&["rev-parse", &task_branch(fixture.task)]).await, commit.to_string());
 
     // Once delivered, it is in a branch, and the hidden refs can be removed.
@@ -212,7 +212,7 @@ async fn task_needs_few_git_commands() {
     count("commit and push");
     let tree = open(LatestWork::Commit(commit)).await.unwrap();
     count("open for review");
-    push_task_branch(&mirror, fixture.task, commit).await.unwrap();
+    push_task_branch(&mirror, (fixture.task, &task_branch(fixture.task)), commit).await.unwrap();
     count("deliver");
     open(LatestWork::Unknown).await.unwrap();
     count("open with unknown latest work");

@@ -79,7 +79,7 @@ async fn commits_are_rebased_and_the_branch_is_replaced_once() {
     tree.commit_all(1, "First", &author()).await.unwrap();
     Team::write(tree.path(), "new.txt", "new");
     let head = tree.commit_all(2, "Second", &author()).await.unwrap();
-    push_task_branch(&team.mirror, task, head).await.unwrap();
+    push_task_branch(&team.mirror, (task, &task_branch(task)), head).await.unwrap();
 
     let onto = team.push_by_person("main", "theirs.txt", "theirs").await;
     let rebased = team.mirror.rebase_onto(head, onto).await.unwrap();
@@ -100,10 +100,11 @@ async fn commits_are_rebased_and_the_branch_is_replaced_once() {
     let subjects = ["log", "--format=%s %an", &format!("{onto}..{commit}")];
     assert_eq!(git_in(tree.path(), &subjects).await, "Second Ann\nFirst Ann");
 
-    let replace = || replace_task_branch(&team.mirror, task, head, commit);
+    let branch = task_branch(task);
+    let replace = || replace_task_branch(&team.mirror, (task, &branch), head, commit);
     assert_eq!(replace().await.unwrap(), PushOutcome::Pushed);
     assert_eq!(replace().await.unwrap(), PushOutcome::UpToDate, "the answer was lost");
-    assert_eq!(team.bare_commit(&task_branch(task)).await, commit);
+    assert_eq!(team.bare_commit(&branch).await, commit);
 
     // Another host continues from the rebased work.
     let other = team.fixture.scratch_path("other");
@@ -118,14 +119,16 @@ async fn a_branch_that_somebody_else_moved_is_adopted_and_not_overwritten() {
     let (task, tree) = (team.fixture.task, team.worktree().await);
     Team::write(tree.path(), "line 6", "line six");
     let head = tree.commit_all(1, "Ours", &author()).await.unwrap();
-    push_task_branch(&team.mirror, task, head).await.unwrap();
+    push_task_branch(&team.mirror, (task, &task_branch(task)), head).await.unwrap();
     let branch = task_branch(task);
     team.fixture.git(&["fetch", "--quiet", "team", &branch]).await;
     team.fixture.git(&["checkout", "--quiet", "--detach", "FETCH_HEAD"]).await;
     let theirs = team.push_by_person(&branch, "theirs.txt", "theirs").await;
     Team::write(tree.path(), "line 1", "line one");
     let ours = tree.commit_all(2, "Ours again", &author()).await.unwrap();
-    let error = replace_task_branch(&team.mirror, task, head, ours).await.unwrap_err();
+    let error = replace_task_branch(&team.mirror, (task, &task_branch(task)), head, ours)
+        .await
+        .unwrap_err();
     let delivery::Error::Moved { found, .. } = error else { panic!("{error}") };
     assert_eq!((found, team.bare_commit(&branch).await), (Some(theirs), theirs));
 
@@ -140,7 +143,10 @@ async fn a_branch_that_somebody_else_moved_is_adopted_and_not_overwritten() {
     // Work goes on from there.
     Team::write(tree.path(), "line 1", "line one");
     let next = tree.commit_all(3, "After them", &author()).await.unwrap();
-    assert_eq!(push_task_branch(&team.mirror, task, next).await.unwrap(), PushOutcome::Pushed);
+    assert_eq!(
+        push_task_branch(&team.mirror, (task, &task_branch(task)), next).await.unwrap(),
+        PushOutcome::Pushed
+    );
 }
 
 #[tokio::test]

@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use tamma_core::task::branch_name;
 use tamma_engine::delivery::push_task_branch;
 use tamma_engine::git::Git;
 use tamma_engine::workspaces::{Workspace, WorkspaceKind, Workspaces};
@@ -61,7 +62,9 @@ async fn leftovers_of_delivered_tasks_are_removed_and_unpushed_commits_are_kept(
     fs::rename(&hidden_source, fixture.project()).unwrap();
     let reason = format!("{commit} is not pushed");
     assert_eq!(listed(&fixture, WorkspaceKind::Worktree).await.unsaved, Some(reason));
-    push_task_branch(&fixture.mirror().await, fixture.task, commit).await.unwrap();
+    let branch = branch_name(fixture.task, "Add a file");
+    let pushed = push_task_branch(&fixture.mirror().await, (fixture.task, &branch), commit).await;
+    pushed.unwrap();
     assert_eq!(listed(&fixture, WorkspaceKind::Worktree).await.unsaved, None);
     fs::write(tree.path().join("built.o"), "rubbish\n").unwrap();
     let workspace = listed(&fixture, WorkspaceKind::Worktree).await;

@@ -8,6 +8,7 @@ use std::os::unix::fs::symlink;
 
 use tamma_core::ids::TaskId;
 use tamma_core::plan::FileAction;
+use tamma_core::task::branch_name;
 use tamma_engine::delivery::{self, PushOutcome, push_task_branch};
 use tamma_engine::git::Git;
 use tamma_engine::mirror::{Error, MirrorMaintenance, maintain_mirrors, task_branch};
@@ -273,10 +274,11 @@ async fn branch_is_delivered_once() {
     let tree = fixture.worktree().await;
     fs::write(tree.path().join("new.txt"), "one\n").unwrap();
     let commit = tree.commit_all(1, "Add a file", &author()).await.unwrap();
-    let deliver = || push_task_branch(&mirror, fixture.task, commit);
+    let branch = branch_name(fixture.task, "Add a file");
+    let deliver = || push_task_branch(&mirror, (fixture.task, &branch), commit);
     assert_eq!(deliver().await.unwrap(), PushOutcome::Pushed);
     assert_eq!(deliver().await.unwrap(), PushOutcome::UpToDate);
-    let remote_commit = fixture.git(&["rev-parse", &task_branch(fixture.task)]).await;
+    let remote_commit = fixture.git(&["rev-parse", &branch]).await;
     assert_eq!(remote_commit, commit.to_string());
     assert_eq!(
         fixture.git(&["status", "--porcelain"]).await,
@@ -287,7 +289,8 @@ async fn branch_is_delivered_once() {
     // Later work of the same task continues from there.
     fs::write(tree.path().join("new.txt"), "two\n").unwrap();
     let later = tree.commit_all(2, "Change it", &author()).await.unwrap();
-    assert_eq!(push_task_branch(&mirror, fixture.task, later).await.unwrap(), PushOutcome::Pushed);
+    let pushed = push_task_branch(&mirror, (fixture.task, &branch), later).await.unwrap();
+    assert_eq!(pushed, PushOutcome::Pushed);
 }
 
 #[tokio::test]
@@ -299,7 +302,9 @@ async fn branch_with_other_commits_is_not_overwritten() {
     fixture.git(&["branch", &task_branch(fixture.task)]).await;
     fs::write(tree.path().join("new.txt"), "one\n").unwrap();
     let commit = tree.commit_all(1, "Add a file", &author()).await.unwrap();
-    let error = push_task_branch(&mirror, fixture.task, commit).await.unwrap_err();
+    let error = push_task_branch(&mirror, (fixture.task, &task_branch(fixture.task)), commit)
+        .await
+        .unwrap_err();
     assert!(matches!(error, delivery::Error::Conflict { .. }), "{error}");
 }
 
@@ -315,7 +320,9 @@ async fn output_of_a_hook_is_returned() {
     assert!(run.await.unwrap().success());
     fs::write(tree.path().join("new.txt"), "one\n").unwrap();
     let commit = tree.commit_all(1, "Add a file", &author()).await.unwrap();
-    let error = push_task_branch(&mirror, fixture.task, commit).await.unwrap_err();
+    let error = push_task_branch(&mirror, (fixture.task, &task_branch(fixture.task)), commit)
+        .await
+        .unwrap_err();
     let delivery::Error::Rejected { text, .. } = error else { panic!("{error}") };
     assert!(text.contains("the tide is out"), "{text}");
 }

@@ -13,15 +13,15 @@ use temporalio_common::Priority;
 use temporalio_common::error::TimeoutType;
 use temporalio_workflow::{
     ActivityCancellationType, ActivityExecutionError, ActivityOptions, LocalActivityOptions,
-    RetryPolicy, TimerOptions, TimerResult, WorkflowCancellationToken, WorkflowContext, select,
+    TimerOptions, TimerResult, WorkflowCancellationToken, WorkflowContext, select,
 };
 
-use super::{BoxedFuture, TaskWorkflow, now, retry_policy, sleep_until, uncancellable_wait};
+use super::{BoxedFuture, TaskWorkflow, now, sleep_until, uncancellable_wait};
 use crate::AGENT_TASK_QUEUE;
 use crate::activities::{
-    JobActivity, JobRequest, JobResult, NON_RETRYABLE, has_lost_workers, is_divergence,
-    root_message,
+    JobActivity, JobRequest, JobResult, has_lost_workers, is_divergence, root_message,
 };
+use crate::retries::{local_retries, worker_retries};
 
 /// Wait of a job that a worker cannot run yet, such as for another task.
 #[derive(Debug, Default)]
@@ -194,7 +194,7 @@ async fn execute_activity(
         Placement::Inline => {
             let options = LocalActivityOptions::builder()
                 .start_to_close_timeout(Duration::from_mins(1))
-                .retry_policy(retry_policy())
+                .retry_policy(local_retries())
                 .cancellation_token(stop)
                 .build();
             return ctx.execute_local_activity(activity, request, options).await;
@@ -207,11 +207,6 @@ async fn execute_activity(
         let limit = Duration::from_millis(it.rules.scrum_master.task_loop.timeout_ms) * 3;
         (Duration::from_secs(u64::from(it.tuning.heartbeat_seconds)), limit)
     });
-    let retries = RetryPolicy::builder()
-        .initial_interval(Duration::from_millis(500))
-        .maximum_interval(Duration::from_secs(30))
-        .non_retryable_error_types([NON_RETRYABLE])
-        .build();
     loop {
         let (priority, since) = ctx.state(|it| (it.task_loop.priority, it.task_loop.since));
         let waited = now(ctx) - since;
@@ -221,7 +216,7 @@ async fn execute_activity(
         let time = queue.and_then(|_| run_queue::time_at_level(priority, waited)?.to_std().ok());
         let options = ActivityOptions::with_start_to_close_timeout(limit)
             .heartbeat_timeout(heartbeat)
-            .retry_policy(retries.clone())
+            .retry_policy(worker_retries())
             .cancellation_type(ActivityCancellationType::WaitCancellationCompleted)
             .cancellation_token(stop.clone())
             .maybe_task_queue(queue)

@@ -1,23 +1,38 @@
-//! Consequence of an answer, computed by the state machine.
+//! Consequence of an action, computed by the state machine.
 //!
 //! A sentence that is written by hand becomes wrong as soon as a rule changes. Here, the machine makes
-//! the step that the answer would cause, and the sentence describes the task after it. Nothing is
+//! the step that the action would cause, and the sentence describes the task after it. Nothing is
 //! saved.
 
 use tamma_core::actor::Actor;
 use tamma_core::budget::Grant;
 use tamma_core::cost::Usd;
-use tamma_core::escalation::EscalationAction;
+use tamma_core::escalation::{EscalationAction, EscalationReason};
 use tamma_core::format::pluralize;
-use tamma_core::ids::{Name, Reason, Reference};
+use tamma_core::ids::{Name, Reason, Reference, TaskId};
+use tamma_core::pull_request::{PullRequestJob, PullRequestState};
 use tamma_core::rules::{DeliveryMode, Rules};
 use tamma_core::task_loop::{
-    Action, AnswerKind, EventKind, State, TaskEvent, TaskLoop, Timestamp, step,
+    Action, AnswerKind, Command, EventKind, Job, JobKind, NextStep, State, Step, TaskEvent,
+    TaskLoop, Timestamp, step,
 };
 use tamma_core::version::FormatVersion;
 
+use super::{App, Error};
+use crate::clock;
+
 /// Text in place of the one that the person would write. The machine does not read it.
 const PLACEHOLDER: &str = "preview";
+
+impl App {
+    /// Describes what it would cause if a person cancelled a task now.
+    pub(crate) async fn preview_cancel(&self, id: TaskId, person: &Name) -> Result<String, Error> {
+        let task_loop = self.task_loop(id).await?;
+        let rules = self.task_rules(&task_loop).await?;
+        let preview = preview_answer(&task_loop, &rules, person, AnswerKind::Cancel, clock::now());
+        Ok(preview.unwrap_or_default())
+    }
+}
 
 /// Describes what an answer of a person would cause now. `None` if the answer needs more input.
 pub(crate) fn preview_answer(
@@ -27,7 +42,18 @@ pub(crate) fn preview_answer(
     answer: AnswerKind,
     at: Timestamp,
 ) -> Option<String> {
-    let action = preview_action(before, answer)?;
+    Some(preview_action(before, rules, person, placeholder_action(before, answer)?, at))
+}
+
+/// Describes what an action of a person would cause now.
+pub(crate) fn preview_action(
+    before: &TaskLoop,
+    rules: &Rules,
+    person: &Name,
+    action: Action,
+    at: Timestamp,
+) -> String {
+    let is_control = matches!(action, Action::Pause | Action::Resume | Action::Rate { .. });
     let event = TaskEvent {
         format: FormatVersion,
         at,
@@ -35,14 +61,15 @@ pub(crate) fn preview_answer(
         auth: None,
         kind: EventKind::ActionRequested(action),
     };
-    Some(match step(before, &event, rules) {
-        Ok(made) => describe_step(before, &made.next, rules),
+    match step(before, &event, rules) {
+        Ok(made) if is_control => describe_control(before, &made, rules, person),
+        Ok(made) => describe_step(before, &made, rules),
         Err(refusal) => format!("Not possible now: {refusal}."),
-    })
+    }
 }
 
 /// Returns the action of an answer with placeholders. `None` if its consequence depends on the input.
-fn preview_action(before: &TaskLoop, answer: AnswerKind) -> Option<Action> {
+fn placeholder_action(before: &TaskLoop, answer: AnswerKind) -> Option<Action> {
     let reason: Reason = PLACEHOLDER.parse().ok()?;
     let text: Reference = PLACEHOLDER.parse().ok()?;
     // Enough for every limit.
@@ -71,8 +98,58 @@ fn preview_action(before: &TaskLoop, answer: AnswerKind) -> Option<Action> {
     })
 }
 
+/// Describes a task after an action that leaves it in its state: paused, resumed or rated.
+fn describe_control(before: &TaskLoop, made: &Step, rules: &Rules, person: &Name) -> String {
+    let next = &made.next;
+    if next.state.is_terminal() {
+        return match before.ratings.get(person) {
+            Some(stars) => format!("Replaces your rating of {stars} in the metrics."),
+            None => "Your rating counts in the metrics. You can change it later.".to_owned(),
+        };
+    }
+    if next.paused.is_some() {
+        let later = "Nothing new starts until the task is resumed.";
+        let stops = made.commands.iter().any(|it| matches!(it, Command::StopJob { .. }));
+        return match next.active_job {
+            Some(job) if stops => {
+                format!("{} stops, and its work is saved. {later}", job_name(job.kind))
+            }
+            Some(job) => format!("{} ends first. {later}", job_name(job.kind)),
+            None if next.open_question.is_some() => {
+                format!("Reminders stop, and you can still answer. {later}")
+            }
+            None => later.to_owned(),
+        };
+    }
+    match next.next_step(rules) {
+        Some(NextStep::JobRunning { job, .. }) => format!("{} continues.", job_name(job)),
+        Some(NextStep::Answer { cause, .. }) => format!("The task waits for an answer: {cause}."),
+        Some(next_step) => format!("The task goes on: {next_step}."),
+        None => "The task goes on.".to_owned(),
+    }
+}
+
+/// Returns the subject of a sentence about a job.
+fn job_name(job: JobKind) -> &'static str {
+    match job {
+        JobKind::Admit | JobKind::Prepare => "The preparation",
+        JobKind::Plan => "The planner",
+        JobKind::Check => "The check of the plan",
+        JobKind::Implement => "The agent",
+        JobKind::Test => "The test run",
+        JobKind::Review => "The review",
+        JobKind::Brief => "The failure brief",
+        JobKind::Convene => "The council",
+        JobKind::AwaitDelivery | JobKind::Deliver => "The delivery",
+        JobKind::PullRequest => "The work on the pull request",
+        JobKind::Learn => "The capture of lessons",
+        JobKind::SaveWork => "The saving of work",
+    }
+}
+
 /// Describes a task after a step.
-fn describe_step(before: &TaskLoop, next: &TaskLoop, rules: &Rules) -> String {
+fn describe_step(before: &TaskLoop, made: &Step, rules: &Rules) -> String {
+    let next = &made.next;
     let version = next.plan.as_ref().map_or(0, |plan| plan.version);
     let new_plan = format!(
         "The planner writes plan {}, which is checked and approved like any other. Nothing runs \
@@ -101,17 +178,21 @@ fn describe_step(before: &TaskLoop, next: &TaskLoop, rules: &Rules) -> String {
         State::QualityReview => "The change is reviewed again.".to_owned(),
         State::Adjusting => describe_rework(before, next, &new_plan),
         State::CtoIntervention => {
-            let reason = next.decision.filter(|it| it.action == EscalationAction::Council);
-            match reason {
+            let decision = next.decision.filter(|it| it.action == EscalationAction::Council);
+            match decision.filter(|it| it.reason != EscalationReason::Requested) {
                 Some(decision) => format!("The council meets first ({decision})."),
-                None => "The council meets, and the task returns to this decision or its work."
-                    .to_owned(),
+                None => describe_council(next, rules),
             }
         }
         State::Approved | State::Committing => describe_delivery(next, rules),
-        State::AwaitingMerge => "Tamma continues with the pull request.".to_owned(),
+        State::AwaitingMerge => match next.pull_request.as_deref() {
+            Some(memory) => describe_pull_request(next, memory),
+            None => "Tamma continues with the pull request.".to_owned(),
+        },
         State::Learning | State::Completed => {
-            "The step counts as done, and the task is completed.".to_owned()
+            let open = next.pull_request.as_ref().is_some_and(|memory| !memory.is_over());
+            let rest = if open { ", and the pull request stays as it is" } else { "" };
+            format!("The step counts as done. The task is completed{rest}.")
         }
         State::HumanEscalation => match &next.open_question {
             Some(question) => {
@@ -119,11 +200,60 @@ fn describe_step(before: &TaskLoop, next: &TaskLoop, rules: &Rules) -> String {
             }
             None => "The task stops and asks a person.".to_owned(),
         },
-        State::Cancelled => "The task stops for good. Its work stays on its branch.".to_owned(),
-        State::Failed => {
-            "The task ends as failed. Its work stays on its branch, and lessons are captured."
-                .to_owned()
+        State::Cancelled => format!("The task stops for good. {}", describe_rest(made)),
+        State::Failed => format!("The task ends as failed. {}", describe_rest(made)),
+    }
+}
+
+/// Describes what stays of a closed task.
+fn describe_rest(made: &Step) -> &'static str {
+    let is_learning = |it: &Command| matches!(it, Command::StartJob { job: Job::Learn { .. }, .. });
+    if made.commands.iter().any(is_learning) {
+        "Its work stays on its branch, and lessons are captured."
+    } else {
+        "Its work stays on its branch."
+    }
+}
+
+/// Describes a council that a person convened.
+fn describe_council(next: &TaskLoop, rules: &Rules) -> String {
+    let members = pluralize(rules.council.members.len(), "model");
+    let returns = next.council.as_ref().map(|call| {
+        let state = call.return_state.to_string().replace('_', " ");
+        format!(" Then it returns to {state}.")
+    });
+    let max = rules.scrum_master.task_loop.max_councils;
+    let left = pluralize(max.saturating_sub(next.councils), "council");
+    format!(
+        "{members} and a chair analyse the task.{} {left} left after this one.",
+        returns.unwrap_or_default()
+    )
+}
+
+/// Describes the next step of a pull request.
+fn describe_pull_request(next: &TaskLoop, memory: &PullRequestState) -> String {
+    let is_running = next.active_job.is_some_and(|job| job.kind == JobKind::PullRequest);
+    match memory.job.as_deref().filter(|_| is_running) {
+        Some(PullRequestJob::TriageChecks { checks, .. }) => format!(
+            "{} compared with the base, and may run again.",
+            match checks.len() {
+                1 => "The failed check is".to_owned(),
+                count => format!("{count} failed checks are"),
+            }
+        ),
+        Some(PullRequestJob::CollectFeedback { .. }) => {
+            "The agent gets the feedback and reworks the change.".to_owned()
         }
+        Some(PullRequestJob::Rebase { .. }) => {
+            "The commits are put on the new base. Gates and review run again.".to_owned()
+        }
+        Some(PullRequestJob::Merge { .. }) => {
+            "Tamma merges the pull request, or adds it to the merge queue.".to_owned()
+        }
+        Some(PullRequestJob::Adopt { .. }) => {
+            "Their commits become part of the change. Gates and review run again.".to_owned()
+        }
+        None => format!("The pull request goes on: {}.", memory.stage.description()),
     }
 }
 
@@ -163,5 +293,51 @@ fn describe_delivery(next: &TaskLoop, rules: &Rules) -> String {
             "Commit {commit} goes into a pull request, which is merged when its checks and reviews \
              allow it."
         ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tamma_core::ids::ProjectId;
+    use tamma_core::task::Priority;
+    use tamma_core::task_loop::{Pause, TaskReceived, begin};
+    use tamma_core::version::Edition;
+    use uuid::Uuid;
+
+    use super::*;
+
+    #[test]
+    fn a_pause_a_resume_and_a_rating_are_described_by_the_step_that_they_cause() {
+        let received = TaskReceived {
+            task: TaskId(Uuid::from_u128(1)),
+            project: ProjectId(Uuid::from_u128(2)),
+            priority: Priority::Medium,
+            at: Timestamp::UNIX_EPOCH,
+            by: Actor::Tamma,
+            auth: None,
+            submitted_plan: None,
+            edition: Edition::NEWEST,
+        };
+        let (rules, at) = (Rules::default(), Timestamp::UNIX_EPOCH);
+        let ada: Name = "Ada".parse().expect("name");
+        let preview =
+            |before: &TaskLoop, action: Action| preview_action(before, &rules, &ada, action, at);
+        let rate = || Action::Rate { stars: 5, reason: None };
+        let open = begin(&received, &rules).next;
+        assert_eq!(
+            preview(&open, Action::Pause),
+            "The preparation stops, and its work is saved. Nothing new starts until the task is \
+             resumed."
+        );
+        assert!(preview(&open, Action::Resume).starts_with("Not possible now: "));
+        assert!(preview(&open, rate()).starts_with("Not possible now: "));
+        let paused = Some(Pause { by: ada.clone(), at });
+        let paused = TaskLoop { paused, ..open.clone() };
+        assert_eq!(preview(&paused, Action::Resume), "The preparation continues.");
+        let mut closed = TaskLoop { state: State::Completed, active_job: None, ..open };
+        assert!(preview(&closed, rate()).starts_with("Your rating counts"));
+        closed.ratings.insert(ada.clone(), 3);
+        assert_eq!(preview(&closed, rate()), "Replaces your rating of 3 in the metrics.");
+        assert!(preview(&closed, Action::Pause).starts_with("Not possible now: "));
     }
 }

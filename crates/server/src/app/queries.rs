@@ -226,6 +226,7 @@ impl App {
                 .collect(),
             base: task_loop.and_then(|it| it.pin).map(|pin| pin.base.to_string()),
             commit: task_loop.and_then(|it| it.commit).map(|commit| commit.to_string()),
+            branch: stored.branch,
             read_error: damage,
         })
     }

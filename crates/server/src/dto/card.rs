@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use tamma_core::budget;
 use tamma_core::cost::Usd;
 use tamma_core::format::format_usd;
+pub use tamma_core::ids::short_id;
 use tamma_core::level::RiskLevel;
 use tamma_core::task::{Priority, TaskType};
 use tamma_core::task_loop::{AnswerKind, NextStep, Phase, State};
@@ -16,15 +17,6 @@ use uuid::Uuid;
 use super::merge_queue::MergeQueueView;
 use super::pipeline::PipelineView;
 use super::pull_request_badge::PullRequestBadge;
-
-/// Number of digits in a short ID.
-const SHORT_ID_LENGTH: usize = 8;
-
-/// Returns the last digits of an ID. The first digits encode the time, so they are less distinct.
-pub fn short_id(id: Uuid) -> String {
-    let digits = id.simple().to_string();
-    digits[digits.len() - SHORT_ID_LENGTH..].to_owned()
-}
 
 /// Task in a list.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

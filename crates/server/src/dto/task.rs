@@ -77,6 +77,8 @@ pub struct TaskDetail {
     pub base: Option<String>,
     /// Commit that is under review or was delivered.
     pub commit: Option<String>,
+    /// Branch that the change is delivered on. It does not exist before.
+    pub branch: String,
     /// Error of the stored state; omitted if it can be read.
     #[serde(rename = "damage", default, skip_serializing_if = "Option::is_none")]
     pub read_error: Option<String>,

@@ -107,7 +107,7 @@ fn confirmation(action: &TaskAction, state: TaskState, before: Option<&TaskDetai
         }
         TaskAction::Cancel { .. } => match before.filter(|task| task.commit.is_some()) {
             Some(task) => {
-                return format!("Task cancelled. Its work is on tamma/{}.", task.card.id);
+                return format!("Task cancelled. Its work is on {}.", task.branch);
             }
             None => "Task cancelled.",
         },

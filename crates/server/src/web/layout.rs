@@ -99,10 +99,11 @@ impl DisplayTime {
         Self { iso: iso(at), text: labels::format_time(at, clock::now()) }
     }
 
-    /// Shows the time of a log line in UTC, to the second.
+    /// Shows the time of a log line to the second. The page's script shows local times; without it,
+    /// they are marked as UTC.
     pub(super) fn of_log_line(at: DateTime<Utc>) -> Self {
         let is_today = at.date_naive() == clock::now().date_naive();
-        let format = if is_today { "%H:%M:%S" } else { "%Y-%m-%d %H:%M:%S" };
+        let format = if is_today { "%H:%M:%S UTC" } else { "%Y-%m-%d %H:%M:%S UTC" };
         Self { iso: iso(at), text: at.format(format).to_string() }
     }
 

@@ -24,6 +24,9 @@ use crate::dto;
 /// Number of lines on a page. The last page comes first, whatever the length of the log.
 const PAGE_SIZE: u32 = 200;
 
+/// Size of the lines of a page, with their details, after which earlier ones are on an earlier page.
+const MAX_PAGE_BYTES: usize = 1_000_000;
+
 /// Maximum length of a search text, in characters.
 const MAX_SEARCH_CHARS: usize = 200;
 
@@ -138,6 +141,7 @@ impl LogView {
             before => App::parse_end_position(before)?,
         };
         let page = app.run_lines_before(task, &query.line_filter()?, before, PAGE_SIZE).await?;
+        let page = within_page(page, MAX_PAGE_BYTES);
         let last = page.lines.last().and_then(|line| line.position.parse().ok());
         let href = |before: Option<&str>| format!("?{}", query.with_before(before));
         Ok(Self {
@@ -151,6 +155,33 @@ impl LogView {
             tail: None,
             last: last.unwrap_or(LinePosition::START),
         })
+    }
+}
+
+/// Leaves out the first lines of a page that is too large. At least the last line stays.
+fn within_page(mut page: dto::RunLines, max_bytes: usize) -> dto::RunLines {
+    let mut bytes = 0;
+    let newest_first = page.lines.iter().rev();
+    let kept = newest_first.take_while(|line| {
+        let is_first = bytes == 0;
+        bytes += line.text.len() + line.data.as_ref().map_or(0, text_bytes);
+        is_first || bytes <= max_bytes
+    });
+    let kept = kept.count();
+    if kept < page.lines.len() {
+        page.lines.drain(..page.lines.len() - kept);
+        page.previous = page.lines.first().map(|line| line.position.clone());
+    }
+    page
+}
+
+/// Returns the size of the texts in a value, in bytes.
+fn text_bytes(value: &Value) -> usize {
+    match value {
+        Value::String(text) => text.len(),
+        Value::Array(items) => items.iter().map(text_bytes).sum(),
+        Value::Object(fields) => fields.values().map(text_bytes).sum(),
+        Value::Null | Value::Bool(_) | Value::Number(_) => 0,
     }
 }
 
@@ -437,7 +468,7 @@ mod tests {
 
     use super::*;
 
-    fn line(sequence: u32, kind: &str, data: Value) -> dto::RunLine {
+    fn line(sequence: u32, kind: &str, data: &Value) -> dto::RunLine {
         serde_json::from_value(json!({
             "place": format!("4.1.{sequence}"), "run": "4", "at": "2026-11-15T10:20:30Z",
             "kind": kind, "text": "text", "data": data,
@@ -448,15 +479,15 @@ mod tests {
     #[test]
     fn consecutive_calls_with_one_purpose_are_one_group() {
         let call = |sequence, kind: &str, status: &str| {
-            line(sequence, "tool", json!({ "kind": kind, "status": status }))
+            line(sequence, "tool", &json!({ "kind": kind, "status": status }))
         };
         let lines = [
-            line(1, "said", Value::Null),
+            line(1, "said", &Value::Null),
             call(2, "read", "completed"),
             call(3, "search", "completed"),
             call(4, "execute", "completed"),
             call(5, "execute", "failed"),
-            line(6, "note", Value::Null),
+            line(6, "note", &Value::Null),
         ];
         let groups = group_lines(Uuid::nil(), &lines, None, &[]);
         let shown: Vec<_> = groups
@@ -477,22 +508,39 @@ mod tests {
 
     #[test]
     fn a_failed_call_is_marked_and_a_call_of_an_older_version_has_no_details() {
-        let failed = LogLineView::new(&line(1, "tool", json!({ "status": "failed", "ms": 1234 })));
+        let failed = LogLineView::new(&line(1, "tool", &json!({ "status": "failed", "ms": 1234 })));
         assert!(failed.is_failed);
         let call = failed.call.expect("a call");
         assert_eq!((call.duration.as_deref(), call.has_details()), (Some("1.2 s"), false));
         let edit =
             json!({ "path": "a.rs", "added": 1, "removed": 0, "diff": "@@ -0,0 +1 @@\n+a\n" });
         let edited =
-            LogLineView::new(&line(2, "tool", json!({ "status": "completed", "edits": [edit] })));
+            LogLineView::new(&line(2, "tool", &json!({ "status": "completed", "edits": [edit] })));
         let call = edited.call.expect("a call");
         assert!(call.has_details() && !edited.is_failed);
         let kinds: Vec<_> = call.edits[0].rows.iter().map(|row| row.kind).collect();
         assert_eq!(kinds, ["hunk", "add"]);
         for strange in [json!([1]), json!("text"), json!({ "edits": 1, "locations": {} })] {
-            let shown = LogLineView::new(&line(3, "tool", strange));
+            let shown = LogLineView::new(&line(3, "tool", &strange));
             assert!(shown.call.is_some_and(|call| !call.has_details()));
         }
+    }
+
+    #[test]
+    fn a_page_with_large_lines_is_shorter() {
+        let page = |previous: Option<&str>| dto::RunLines {
+            lines: (1..=9)
+                .map(|it| line(it, "tool", json!({ "output": "x".repeat(996) })))
+                .collect(),
+            next: None,
+            previous: previous.map(str::to_owned),
+        };
+        let shown = |page: &dto::RunLines| (page.lines.len(), page.previous.clone());
+        assert_eq!(shown(&within_page(page(None), 9_000)), (9, None));
+        assert_eq!(shown(&within_page(page(None), 8_999)), (8, Some("4.1.2".to_owned())));
+        let earlier = within_page(page(Some("4.1.1")), 2_000);
+        assert_eq!(shown(&earlier), (2, Some("4.1.8".to_owned())));
+        assert_eq!(shown(&within_page(page(None), 10)), (1, Some("4.1.9".to_owned())));
     }
 
     #[test]

@@ -374,7 +374,7 @@ fn detail_rows(data: &TaskData) -> Vec<DetailRow> {
     facts.extend(detail.base.as_ref().map(|base| commit("Base", base)));
     facts.extend(detail.commit.as_ref().map(|hash| commit("Commit", hash)));
     if detail.card.state == TaskState::Completed && detail.commit.is_some() {
-        let branch = format!("tamma/{}", detail.card.id);
+        let branch = detail.branch.clone();
         facts.push(DetailRow { copy: Some(branch.clone()), ..fact("Branch", branch) });
     }
     facts.extend(data.task_loop.pin.map(|pin| fact("Rules", labels::short_hash(&pin.policy))));

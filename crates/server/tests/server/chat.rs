@@ -199,7 +199,7 @@ async fn a_confirmation_is_valid_for_one_person_once_and_for_the_shown_command()
     // The plan is shown before it is offered.
     let lines = shown["lines"].to_string();
     assert!(lines.contains("How to Write the greeting plan"), "{lines}");
-    assert!(lines.contains(&hash.short().to_string()) && lines.contains("Risk: "), "{lines}");
+    assert!(lines.contains(hash.short().as_str()) && lines.contains("Risk: "), "{lines}");
     let before = world.it.clone();
     world.it.plan = Some(plan(2));
     let next = Step { next: world.it.clone(), commands: Vec::new(), entries: Vec::new() };

@@ -93,6 +93,18 @@ async fn a_bulk_action_has_a_result_for_each_task_and_decides_nothing() {
     let html = response.text().await.expect("page");
     assert!(html.contains("0 of 1 task") && html.contains("the task is closed"), "{html}");
     assert!(html.contains("href=\"/?group=project\""), "{html}");
+    // A cancellation is confirmed, with what it means for each task.
+    let open = StoredTask::new(&server, project, json!({ "title": "<i>Greet" })).await.id;
+    let form = format!("task={open}&task={closed}&action=cancel&reason=%22obsolete%22");
+    let html = browser.post("/", "/tasks/bulk", &form).await.text().await.expect("page");
+    assert!(html.contains("Nothing has been cancelled yet"), "{html}");
+    assert!(html.contains("&#60;i&#62;Greet") && html.contains("stops for good"), "{html}");
+    assert!(html.contains("Not possible now: the task is closed"), "{html}");
+    assert!(html.contains("value=\"&#34;obsolete&#34;\""), "{html}");
+    let (_, detail) = server.get(&format!("/tasks/{open}")).await;
+    assert_eq!(detail["state"], "pending", "{detail}");
+    let form = format!("task={open}&action=cancel");
+    assert_eq!(browser.post("/", "/tasks/bulk", &form).await.status(), 422, "no reason");
     server.end().await;
 }
 

@@ -7,10 +7,13 @@ use tamma_core::forge::{
 };
 use tamma_core::ids::{ProjectId, TaskId};
 use tamma_core::merge_queue::{MergeQueue, QueuePause};
+use tamma_core::rules::{DeliveryMode, Rules};
+use tamma_core::task_loop::State;
 use tamma_store::{MergeQueueId, NewPullRequest};
 
 use crate::browser::{Browser, StoredTask, local_config};
 use crate::test_server::TestServer;
+use crate::world;
 
 const HOSTILE: &str = "<script>alert(1)</script>";
 
@@ -85,6 +88,35 @@ async fn a_pull_request_is_shown_with_its_checks_reviews_and_threads() {
     // Names and addresses come from the forge.
     for html in [&list, &page] {
         assert!(!html.contains("javascript:alert") && !html.contains(HOSTILE), "{html}");
+    }
+    server.end().await;
+}
+
+#[tokio::test]
+async fn answers_about_a_pull_request_say_what_the_machine_would_do() {
+    let server = TestServer::with(local_config()).await;
+    let project = server.project("/nowhere").await;
+    let mut rules = Rules::default();
+    rules.delivery.mode = DeliveryMode::PullRequest;
+    let task = json!({ "title": "Greet friends" });
+    let mut stored = StoredTask::with_rules(&server, project, task, rules).await;
+    stored.add_plan("Kindly", 7).await;
+    // Somebody else pushed to the branch.
+    stored
+        .apply(|world| {
+            world.walk(State::AwaitingMerge);
+            let facts = PullRequestFacts { head: world::commit(99), ..world.facts() };
+            world.observe(facts);
+        })
+        .await;
+    let html = Browser::new(&server).page(&format!("/tasks/{}", stored.id)).await;
+    for shown in [
+        "Take over commits",
+        "Their commits become part of the change. Gates and review run again.",
+        "Stop following it",
+        "The task is completed, and the pull request stays as it is.",
+    ] {
+        assert!(html.contains(shown), "{shown}: {html}");
     }
     server.end().await;
 }

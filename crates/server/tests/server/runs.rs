@@ -331,12 +331,12 @@ async fn a_log_of_100000_lines_opens_on_its_last_page_in_less_than_300_ms() {
     let task = add_task(&server).await;
     let at = begin(&server.store, task).await;
     for first in (1..=LINES).step_by(2_000) {
-        let line = |sequence| match sequence % 10 {
-            0 => failed_call(sequence, at),
-            _ => {
-                let text = format!("line {sequence}");
-                NewLine { sequence, at, kind: LineKind::Said, text, data: None }
+        let line = |sequence| {
+            if sequence % 10 == 0 {
+                return failed_call(sequence, at);
             }
+            let text = format!("line {sequence}");
+            NewLine { sequence, at, kind: LineKind::Said, text, data: None }
         };
         let lines = (first..first + 2_000).map(line).collect();
         let update = RunUpdate { lines, ..RunUpdate::default() };

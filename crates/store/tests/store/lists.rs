@@ -4,7 +4,7 @@ use chrono::TimeDelta;
 use sqlx::AssertSqlSafe;
 use tamma_core::cost::Usd;
 use tamma_core::ids::TaskId;
-use tamma_core::task::{Priority, TaskEdit};
+use tamma_core::task::{Priority, TaskEdit, branch_name};
 use tamma_core::task_loop::{Action, AnswerKind, Outcome, Phase, State};
 use tamma_store::{
     IterationOutcome, ListedTask, PlanVerdict, SavedView, Store, TaskFilter, TaskOrder,
@@ -201,6 +201,7 @@ async fn damaged_task_does_not_hide_others() {
 async fn an_edit_changes_title_priority_and_labels_of_the_stored_task() {
     let (_database, store) = fresh().await;
     let mut recorded = RecordedTask::new(1, careful());
+    let branch = branch_name(recorded.task.id, "task 1");
     assert!(recorded.ask(Action::Edit(TaskEdit {
         title: Some("A better title".to_owned()),
         labels: Some(vec!["login".to_owned(), "ui".to_owned()]),
@@ -221,6 +222,21 @@ async fn an_edit_changes_title_priority_and_labels_of_the_stored_task() {
     store.save_steps(&recorded.records()[before..], &recorded.rules).await.expect("recorded");
     let stored = store.submitted_task(recorded.task.id).await.expect("task");
     assert_eq!((stored.title.as_str(), stored.labels.len()), ("A better title", 2));
+    // The branch may have been pushed, so it keeps its name.
+    assert_eq!(store.task_branch(recorded.task.id).await.expect("branch"), branch);
+    assert_eq!(store.task(recorded.task.id).await.expect("task").branch, branch);
+}
+
+#[tokio::test]
+async fn a_task_of_an_earlier_version_keeps_its_branch() {
+    let (database, store) = fresh().await;
+    let recorded = RecordedTask::new(1, careful());
+    write(&store, &recorded).await;
+    let pool = sqlx::PgPool::connect(&database.url()).await.expect("connected");
+    sqlx::raw_sql("UPDATE tasks SET branch = NULL").execute(&pool).await.expect("updated");
+    let id = recorded.task.id;
+    assert_eq!(store.task_branch(id).await.expect("branch"), format!("tamma/{id}"));
+    assert_eq!(store.task(id).await.expect("task").branch, format!("tamma/{id}"));
 }
 
 #[tokio::test]

@@ -2,8 +2,12 @@
 
 use chrono::TimeDelta;
 use sqlx::{Connection as _, Executor as _, PgConnection};
+use tamma_core::ids::{CommitId, Digest, Name};
+use tamma_core::review::patch::LineSide;
 use tamma_core::task_loop::{Action, State};
-use tamma_store::{ObjectStorage, RemovedRows, RetentionCutoffs, Store};
+use tamma_store::{
+    CommentDraft, ObjectStorage, RemovedRows, RetentionCutoffs, SavedView, Store, StoredComment,
+};
 use tamma_testkit::postgres::TestDatabase;
 
 use crate::recorded_task::{RecordedTask, careful, quick, register};
@@ -82,6 +86,53 @@ async fn old_rows_of_closed_tasks_are_removed_and_those_of_open_tasks_stay() {
     connection.execute("DELETE FROM answers").await.expect("deleted");
     store.apply_retention(&cutoffs).await.expect("removed");
     assert_eq!(store.text(&note).await.expect("kept"), "a note of an open task");
+}
+
+#[tokio::test]
+async fn rows_of_a_review_go_with_their_task() {
+    let database = TestDatabase::fresh().await.expect("test database");
+    let store = database.store().await.expect("connection");
+    register(&store).await;
+    let closed = RecordedTask::new(1, quick()).until(State::Completed);
+    let open = RecordedTask::new(2, careful()).until(State::AwaitingApproval);
+    let ada: Name = "Ada".parse().expect("name");
+    let at = chrono::DateTime::UNIX_EPOCH;
+    for recorded in [&closed, &open] {
+        save(&store, recorded).await;
+        let task = recorded.task.id;
+        let (path, side) = ("a.rs".to_owned(), LineSide::New);
+        let draft = CommentDraft { path: path.clone(), side, line: 1, content: "?".to_owned() };
+        store.save_draft(task, &ada, &draft).await.expect("stored");
+        store.mark_viewed(task, &ada, "a.rs", Some(Digest::of(b"a"))).await.expect("stored");
+        let comment = StoredComment {
+            person: ada.clone(),
+            commit: CommitId::Sha1([7; 20]),
+            path,
+            side,
+            line: 1,
+            code: "let x = 1;".to_owned(),
+            content: "why?".to_owned(),
+            at,
+        };
+        store.add_line_comments(task, &[comment]).await.expect("stored");
+    }
+    let view = SavedView { name: "mine".to_owned(), query: "state=pending".to_owned() };
+    assert!(store.save_view(&ada, &view).await.expect("saved"));
+
+    // Nobody needs these without the task, so there is no setting for them.
+    let removed = store.apply_retention(&RetentionCutoffs::default()).await.expect("removed");
+    let expected = RemovedRows { drafts: 1, viewed_files: 1, ..RemovedRows::default() };
+    assert_eq!(removed, expected);
+    assert!(store.drafts(closed.task.id, &ada).await.expect("drafts").is_empty());
+    assert_eq!(store.drafts(open.task.id, &ada).await.expect("drafts").len(), 1);
+    assert_eq!(store.line_comments(closed.task.id).await.expect("comments").len(), 1);
+
+    let before = Some(at + TimeDelta::days(1));
+    let cutoffs = RetentionCutoffs { texts: before, ..RetentionCutoffs::default() };
+    assert_eq!(store.apply_retention(&cutoffs).await.expect("removed").comments, 1);
+    assert!(store.line_comments(closed.task.id).await.expect("comments").is_empty());
+    assert_eq!(store.line_comments(open.task.id).await.expect("comments").len(), 1);
+    assert_eq!(store.saved_views(&ada).await.expect("views"), [view]);
 }
 
 #[tokio::test]

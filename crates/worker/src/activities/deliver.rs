@@ -5,14 +5,14 @@ use std::collections::BTreeSet;
 
 use tamma_connect::forge::{Annotation, ChangeUpdate, CheckReport, CommentTarget, NewChange};
 use tamma_core::failure::{FailureKind, JobFailure};
-use tamma_core::ids::{CommitId, Reason};
+use tamma_core::ids::{CommitId, Reason, TaskId};
 use tamma_core::pull_request::{Feedback, OpenedPullRequest, PullRequestState};
 use tamma_core::review::record::{CheckRecord, GatesCheck, ReviewCheck};
 use tamma_core::rules::DeliveryMode;
 use tamma_core::run_result::RunResult;
 use tamma_core::task_loop::Outcome;
 use tamma_engine::delivery;
-use tamma_engine::mirror::{Mirror, task_branch};
+use tamma_engine::mirror::Mirror;
 use tamma_flow::activities::JobResult;
 
 use super::plan::current_plan;
@@ -63,7 +63,8 @@ async fn deliver_branch(
 ) -> Result<JobResult, Error> {
     let project = services.repositories.project(ctx).await?;
     let mirror = services.repositories.mirror(&project).await?;
-    let delivered = delivery::push_task_branch(&mirror, ctx.task.id, commit).await;
+    let branch = services.store.task_branch(ctx.task.id).await?;
+    let delivered = delivery::push_task_branch(&mirror, (ctx.task.id, &branch), commit).await;
     ctx.fault_point("handed over")?;
     match delivered {
         Ok(_) => Ok(JobResult::finished(Outcome::Delivered(commit))),
@@ -87,7 +88,7 @@ async fn deliver_pull_request(
     let forge = ForgeContext::open(&services.store, &services.forges, address, ids)?;
     let mirror = services.repositories.mirror(&project).await?;
     let base_branch = base_branch(ctx, &mirror).await?;
-    let branch = task_branch(ctx.task.id);
+    let branch = services.store.task_branch(ctx.task.id).await?;
     let known = ctx.task_loop.pull_request.as_deref();
     let opened = |number, url| {
         let base = ctx.base()?;
@@ -112,7 +113,7 @@ async fn deliver_pull_request(
         forge.save(ended, (&branch, &base_branch)).await?;
         return Ok(opened(ended.number, ended.url.clone())?);
     }
-    if let Some(rejection) = push(&mirror, ctx, known, commit).await? {
+    if let Some(rejection) = push(&mirror, (ctx.task.id, &branch), known, commit).await? {
         return Ok(Outcome::DeliveryRejected(services.store.save_text(&rejection).await?));
     }
     ctx.fault_point("handed over")?;
@@ -162,11 +163,10 @@ async fn base_branch(ctx: &JobContext, mirror: &Mirror) -> Result<String, ForgeF
 /// Pushes the commit. Returns the reason if the repository rejects it.
 async fn push(
     mirror: &Mirror,
-    ctx: &JobContext,
+    task: (TaskId, &str),
     known: Option<&PullRequestState>,
     commit: CommitId,
 ) -> Result<Option<String>, ForgeFailure> {
-    let task = ctx.task.id;
     let mut pushed = delivery::push_task_branch(mirror, task, commit).await;
     // A rebased branch replaces exactly the commit that we pushed last.
     if let (Err(delivery::Error::Conflict { .. }), Some(known)) = (&pushed, known) {

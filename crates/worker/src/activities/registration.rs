@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::Activities;
 use super::wake::wake_dependants;
+use crate::activity_registration::registered;
 use crate::error::Error;
 use crate::heartbeats::with_heartbeats;
 use crate::job_context::{AnnounceStart, OpenQuestionUpdate, WorkflowCallbacks};
@@ -125,12 +126,6 @@ async fn run_activity(
             run_with_heartbeats(activities, ctx, request).await
         }
     }
-}
-
-/// Returns the instance that every activity here is registered with.
-fn registered(receiver: Option<Arc<Activities>>) -> Result<Arc<Activities>, ActivityError> {
-    let missing = || Error::Internal("activity registered without an instance".to_owned());
-    receiver.ok_or_else(|| missing().into_activity_error())
 }
 
 /// Marker of the activity that saves steps.

@@ -21,7 +21,8 @@ pub(super) async fn save_work(services: &Services, ctx: &JobContext) -> Result<J
         return Ok(JobResult::finished(Outcome::WorkSaved));
     }
     let mirror = services.repositories.mirror(&project).await?;
-    match delivery::push_task_branch(&mirror, ctx.task.id, commit).await {
+    let branch = services.store.task_branch(ctx.task.id).await?;
+    match delivery::push_task_branch(&mirror, (ctx.task.id, &branch), commit).await {
         // The work is committed in the mirror. A branch that the project rejects must not delay
         // the question.
         Ok(_) | Err(delivery::Error::Conflict { .. } | delivery::Error::Rejected { .. }) => {}

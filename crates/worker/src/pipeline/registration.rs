@@ -2,92 +2,52 @@
 
 use std::sync::Arc;
 
-use futures::future::BoxFuture;
 use tamma_core::pipeline::StoryTask;
 use tamma_flow::pipeline::{
     CancelTasksRequest, DeliveredStory, MergeRequest, MergedTask, PhaseRequest, PhaseResult,
     PipelineSnapshot, PreparedStory, StoryTasksRequest, names,
 };
-use temporalio_common::ActivityDefinition;
-use temporalio_sdk::activities::{
-    ActivityContext, ActivityDefinitions, ActivityError, ActivityImplementer, ExecutableActivity,
-};
+use temporalio_sdk::activities::{ActivityDefinitions, ActivityImplementer};
 
 use super::PipelineActivities;
+use crate::activity_registration::register_activity;
 use crate::error::Error;
 use crate::heartbeats::with_heartbeats;
 use crate::retry::until_stopped;
 
-/// Returns the instance that every activity here is registered with.
-fn registered(
-    receiver: Option<Arc<PipelineActivities>>,
-) -> Result<Arc<PipelineActivities>, ActivityError> {
-    let missing = || Error::Internal("activity registered without an instance".to_owned());
-    receiver.ok_or_else(|| missing().into_activity_error())
-}
-
-/// Declares a marker for an activity, because the SDK registers activities by type.
-macro_rules! register {
-    ($type:ident $name:ident $input:ty => $output:ty, |$it:ident, $ctx:ident, $request:ident| $work:expr) => {
-        struct $type;
-
-        impl ActivityDefinition for $type {
-            type Input = $input;
-            type Output = $output;
-
-            fn name(&self) -> &str {
-                names::$name
-            }
-        }
-
-        impl ExecutableActivity for $type {
-            type Implementer = PipelineActivities;
-            const REQUIRES_INSTANCE: bool = true;
-
-            fn definition() -> Self {
-                Self
-            }
-
-            fn execute(
-                receiver: Option<Arc<PipelineActivities>>,
-                $ctx: ActivityContext,
-                $request: $input,
-            ) -> BoxFuture<'static, Result<$output, ActivityError>> {
-                Box::pin(async move {
-                    let $it = registered(receiver)?;
-                    $work
-                })
-            }
-        }
-    };
-}
-
-register!(Record RECORD PipelineSnapshot => (), |it, _ctx, snapshot| {
+register_activity!(PipelineActivities, Record names::RECORD, PipelineSnapshot => (),
+    |it, _ctx, snapshot| {
     it.record(snapshot).await.map_err(Error::into_activity_error)
 });
-register!(Prepare PREPARE PhaseRequest => PreparedStory, |it, ctx, request| {
+register_activity!(PipelineActivities, Prepare names::PREPARE, PhaseRequest => PreparedStory,
+    |it, ctx, request| {
     with_heartbeats(ctx, |attempt, stop| async move {
         until_stopped(&stop.clone(), Box::pin(it.prepare(request, attempt, stop))).await
     })
     .await
 });
-register!(Phase PHASE PhaseRequest => PhaseResult, |it, ctx, request| {
+register_activity!(PipelineActivities, Phase names::PHASE, PhaseRequest => PhaseResult,
+    |it, ctx, request| {
     with_heartbeats(ctx, |attempt, stop| async move { it.run_phase(request, attempt, stop).await })
         .await
 });
-register!(StoryTasks STORY_TASKS StoryTasksRequest => Vec<StoryTask>, |it, _ctx, request| {
+register_activity!(PipelineActivities, StoryTasks names::STORY_TASKS, StoryTasksRequest => Vec<StoryTask>,
+    |it, _ctx, request| {
     it.story_tasks(request).await.map_err(Error::into_activity_error)
 });
-register!(MergeTask MERGE_TASK MergeRequest => MergedTask, |it, ctx, request| {
+register_activity!(PipelineActivities, MergeTask names::MERGE_TASK, MergeRequest => MergedTask,
+    |it, ctx, request| {
     with_heartbeats(ctx, |attempt, stop| async move { it.merge_task(request, attempt, stop).await })
         .await
 });
-register!(CancelTasks CANCEL_TASKS CancelTasksRequest => (), |it, ctx, request| {
+register_activity!(PipelineActivities, CancelTasks names::CANCEL_TASKS, CancelTasksRequest => (),
+    |it, ctx, request| {
     let client = ctx.client();
     with_heartbeats(ctx, |_, stop| async move { it.cancel_tasks(&client, request, stop).await })
         .await
 });
-register!(Finish FINISH PhaseRequest => DeliveredStory, |it, ctx, request| {
+register_activity!(PipelineActivities, Finish names::FINISH, PhaseRequest => DeliveredStory,
+    |it, ctx, request| {
     with_heartbeats(ctx, |attempt, stop| async move {
         until_stopped(&stop.clone(), Box::pin(it.finish(request, attempt, stop))).await
     })

@@ -2,6 +2,7 @@
 
 use tamma_core::complexity::{Grade, PlanSignals, Signals};
 use tamma_core::history::EntryName as N;
+use tamma_core::ids::short_id;
 use tamma_core::plan::Plan;
 use tamma_core::review::record::CheckRecord;
 use tamma_core::task::Task;
@@ -45,7 +46,8 @@ async fn a_low_risk_task_completes_by_itself() {
         ]
     );
     // The branch in the user's repository has exactly one commit.
-    let branch = format!("tamma/{id}");
+    let branch = cluster.store.task_branch(id).await.unwrap();
+    assert_eq!(branch, format!("tamma/{}-greet-cy", short_id(id.0)));
     let list = cluster
         .project
         .repository

@@ -60,7 +60,7 @@ async fn another_worker_continues_after_a_stop() {
     let result =
         cluster.with_worker(handle.get_result(WorkflowGetResultOptions::default())).await.unwrap();
     assert_eq!(result.state, State::Completed);
-    let range = format!("main..tamma/{id}");
+    let range = format!("main..{}", cluster.store.task_branch(id).await.unwrap());
     assert_eq!(cluster.project.repository.git(&["rev-list", "--count", &range]).unwrap(), "1");
     store_history(history(&handle), "second-worker.json").await;
 }

@@ -146,7 +146,7 @@ impl TaskDriver<'_> {
     /// Returns the stored outcome of a closed task.
     async fn outcome(&self, task_loop: &TaskLoop) -> TaskOutcome {
         let id = task_loop.task;
-        let range = format!("main..tamma/{id}");
+        let range = format!("main..{}", self.cluster.store.task_branch(id).await.unwrap());
         let commits = self.cluster.project.repository.git(&["rev-list", &range]).unwrap();
         TaskOutcome {
             state: task_loop.state,

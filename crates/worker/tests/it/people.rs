@@ -206,7 +206,7 @@ async fn the_next_run_gets_the_gate_failure_and_fixes_it() {
         })
         .collect();
     assert_eq!(starts, [1, 2].map(|number| (1, format!("iteration {number} of 10"))));
-    let range = format!("main..tamma/{id}");
+    let range = format!("main..{}", cluster.store.task_branch(id).await.unwrap());
     assert_eq!(cluster.project.repository.git(&["rev-list", "--count", &range]).unwrap(), "2");
 }
 

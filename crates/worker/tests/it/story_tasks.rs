@@ -46,9 +46,9 @@ fn add(name: &str) -> AgentStep {
     AgentStep::Append { path: "names.txt".into(), line: name.to_owned() }
 }
 
-/// Returns the file with the names on a task's branch in the project's repository.
-fn names(cluster: &Cluster, task: TaskId) -> String {
-    let object = format!("{}:names.txt", task_branch(task));
+/// Returns the file with the names on a branch in the project's repository.
+fn names(cluster: &Cluster, branch: &str) -> String {
+    let object = format!("{branch}:names.txt");
     cluster.project.repository.git(&["show", &object]).unwrap()
 }
 
@@ -83,9 +83,11 @@ async fn a_task_and_a_later_phase_see_the_work_of_the_tasks_before_them() {
             let ended = cluster.history(first).await;
             let completed = ended.iter().find(|it| it.to == State::Completed).unwrap();
             assert!(completed.at <= received, "the second task starts after the first");
-            assert_eq!(names(&cluster, first), "ann\nbo\ncy");
-            assert_eq!(names(&cluster, second), "ann\nbo\ncy\ncy", "it has the first one's line");
-            assert_eq!(names(&cluster, pipeline_id().as_task()), "ann\nbo\ncy\ncy");
+            let branch = cluster.store.task_branch(first).await.unwrap();
+            assert_eq!(names(&cluster, &branch), "ann\nbo\ncy");
+            let branch = cluster.store.task_branch(second).await.unwrap();
+            assert_eq!(names(&cluster, &branch), "ann\nbo\ncy\ncy", "it has the first one's line");
+            assert_eq!(names(&cluster, &task_branch(pipeline_id().as_task())), "ann\nbo\ncy\ncy");
             let output = run.records[&3].work.output.as_ref().unwrap();
             let output = cluster.store.text(output).await.unwrap();
             assert_eq!(output, "ann\nbo\ncy\ncy\n\nLIST COMPLETE\n");
@@ -117,7 +119,7 @@ async fn a_task_that_conflicts_with_another_fails_and_starts_again_from_its_work
             act(&handle, PipelineAction::Answer(GateAnswer::Continue)).await.unwrap();
             let (_, run) = until_delivered(&cluster, 2).await;
             assert_eq!(run.state, PipelineState::Complete, "{:?}", run.graphs);
-            let listed = names(&cluster, pipeline_id().as_task());
+            let listed = names(&cluster, &task_branch(pipeline_id().as_task()));
             assert_eq!(listed.lines().count(), 4, "{listed}");
         })
         .await;

@@ -5,7 +5,7 @@ use std::io::Write as _;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, FixedOffset, Utc};
 use comfy_table::{
     Attribute, Cell, Color, ColumnConstraint, ContentArrangement, Table, Width, presets,
 };
@@ -75,7 +75,8 @@ pub(super) fn run(arguments: &Args) -> Result<ExitCode> {
         } else {
             let ProjectList { projects } = client.get("/projects", &[]).await?;
             let projects = projects.into_iter().map(|it| (it.id, it.name)).collect();
-            let listing = TaskListing { projects, width: style::narrow_width() };
+            let (width, zone) = (style::narrow_width(), style::local_offset());
+            let listing = TaskListing { projects, width, zone };
             let text = listing.format(&page, empty_hint(arguments), style::now());
             writeln!(anstream::stdout().lock(), "{text}")?;
         }
@@ -206,6 +207,8 @@ struct TaskListing {
     projects: BTreeMap<Uuid, String>,
     /// Width of a terminal that is too narrow for a table.
     width: Option<usize>,
+    /// Time zone of the times.
+    zone: FixedOffset,
 }
 
 impl TaskListing {
@@ -257,7 +260,7 @@ impl TaskListing {
                 Cell::new(card.iterations),
                 Cell::new(style::format_spend(&card.spend)),
                 Cell::new(style::format_ago(card.since, now)),
-                Cell::new(waiting_text(card)),
+                Cell::new(waiting_text(card, self.zone)),
             ]);
             table.add_row(row);
         }
@@ -274,7 +277,7 @@ impl TaskListing {
         facts.push(style::format_spend(&card.spend));
         facts.push(style::format_ago(card.since, now));
         let facts = style::wrap(&facts.join(", "), width, PARAGRAPH_INDENT);
-        let waiting = style::wrap(&waiting_text(card), width, PARAGRAPH_INDENT);
+        let waiting = style::wrap(&waiting_text(card, self.zone), width, PARAGRAPH_INDENT);
         let lines = [format!("{}  {state}", card.short), title, waiting, facts];
         lines.into_iter().filter(|line| !line.is_empty()).collect::<Vec<_>>().join("\n")
     }
@@ -284,8 +287,8 @@ impl TaskListing {
 pub(crate) const PARAGRAPH_INDENT: usize = 10;
 
 /// Returns what a task is waiting for.
-fn waiting_text(card: &TaskCard) -> String {
-    sanitize(card.next_text.as_deref().unwrap_or_default())
+fn waiting_text(card: &TaskCard, zone: FixedOffset) -> String {
+    sanitize(&style::next_step_text(card, zone).unwrap_or_default())
 }
 
 /// Adds tasks that cannot be read, and a note about further ones.
@@ -329,7 +332,8 @@ mod tests {
             |index: usize| if index == 0 { awaiting_approval().card.project } else { Uuid::nil() };
         let projects = projects.iter().enumerate();
         let projects = projects.map(|(index, name)| (id(index), (*name).to_owned())).collect();
-        let text = TaskListing { projects, width }.format(page, "No tasks.", now);
+        let zone = FixedOffset::east_opt(3600).expect("a zone");
+        let text = TaskListing { projects, width, zone }.format(page, "No tasks.", now);
         anstream::adapter::strip_str(&text).to_string()
     }
 

@@ -265,7 +265,7 @@ impl LogReader<'_> {
         if self.json {
             return Ok(());
         }
-        let text = match &card.next_text {
+        let text = match style::next_step_text(card, self.zone) {
             Some(next) if card.waits_for_person => format!("waiting on a person: {next}"),
             _ => format!("the task is {}", style::humanize(&card.state)),
         };

@@ -1,15 +1,15 @@
 //! Comments on issues and pull requests, and issues that may become tasks.
 
-use std::collections::BTreeMap;
-
 use chrono::TimeDelta;
 use reqwest::Method;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tamma_core::time::Timestamp;
 
-use super::super::api::ApiRequest;
-use super::super::facts::{clip, clip_text, has_marker, is_ours, marked_body, marker_line};
+use super::super::api::{ApiRequest, complete_list};
+use super::super::facts::{
+    clip, clip_text, group_by_issue, has_marker, is_ours, marked_body, marker_line,
+};
 use super::super::{CommentTarget, Error, IntakeIssue, IssueComment, ThreadComment};
 use super::observe::{is_bot, name_of};
 use super::{GiteaClient, GiteaObject, GiteaUser};
@@ -282,15 +282,8 @@ impl GiteaClient {
             }
         }
         let account = self.account().await?;
-        let mut by_issue: BTreeMap<u64, Vec<GiteaComment>> = BTreeMap::new();
-        for comment in comments {
-            let number = comment.issue_url.rsplit('/').next().and_then(|it| it.parse().ok());
-            if let Some(number) = number
-                && !is_ours(&comment.body, comment.by(), account)
-            {
-                by_issue.entry(number).or_default().push(comment);
-            }
-        }
+        let is_foreign = |it: &GiteaComment| !is_ours(&it.body, it.by(), account);
+        let mut by_issue = group_by_issue(comments, |it| it.issue_url.as_str(), is_foreign);
         let mut found = Vec::new();
         for issue in issues {
             let mut own = by_issue.remove(&issue.number).unwrap_or_default();
@@ -333,14 +326,9 @@ impl GiteaClient {
         const OPERATION: &str = "read who set a label";
         let path = format!("/repos/{repository}/issues/{number}/timeline");
         let request = ApiRequest::get(path, OPERATION);
-        let events = match self.list::<Value>(request, MAX_PAGES).await {
-            Ok((events, false)) => events,
-            // Then nobody knows the last one.
-            Ok((_, true)) | Err(Error::NotFound { .. } | Error::Forbidden { .. }) => {
-                return Ok(None);
-            }
-            Err(error) => return Err(error),
-        };
+        let listed = self.list::<Value>(request, MAX_PAGES).await;
+        // Of an incomplete list, nobody knows the last one.
+        let Some(events) = complete_list(listed)? else { return Ok(None) };
         // Oldest first. The text is `1` for a label that was added.
         let last = events.iter().rev().find(|it| {
             let name = it["label"]["name"].as_str();

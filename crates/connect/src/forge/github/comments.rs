@@ -1,14 +1,14 @@
 //! Comments on issues and pull requests, and issues that may become tasks.
 
-use std::collections::BTreeMap;
-
 use reqwest::Method;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tamma_core::time::Timestamp;
 
-use super::super::api::ApiRequest;
-use super::super::facts::{clip, clip_text, has_marker, is_ours, marked_body, marker_line};
+use super::super::api::{ApiRequest, complete_list};
+use super::super::facts::{
+    clip, clip_text, group_by_issue, has_marker, is_ours, marked_body, marker_line,
+};
 use super::super::{CommentTarget, Error, IntakeIssue, IssueComment, ThreadComment};
 use super::observe::{is_bot, login};
 use super::{GithubClient, GithubObject};
@@ -285,15 +285,8 @@ impl GithubClient {
             }
         }
         let account = self.account().await?;
-        let mut by_issue: BTreeMap<u64, Vec<GithubComment>> = BTreeMap::new();
-        for comment in comments {
-            let number = comment.issue_url.rsplit('/').next().and_then(|it| it.parse().ok());
-            if let Some(number) = number
-                && !is_ours(comment.text(), comment.by(), account)
-            {
-                by_issue.entry(number).or_default().push(comment);
-            }
-        }
+        let is_foreign = |it: &GithubComment| !is_ours(it.text(), it.by(), account);
+        let mut by_issue = group_by_issue(comments, |it| it.issue_url.as_str(), is_foreign);
         let mut found = Vec::new();
         for issue in issues {
             let mut comments = Vec::new();
@@ -335,14 +328,9 @@ impl GithubClient {
         const OPERATION: &str = "read who set a label";
         let path = format!("/repos/{repository}/issues/{number}/events");
         let request = ApiRequest::get(path, OPERATION).conditional();
-        let events = match self.list::<Value>(request, MAX_PAGES).await {
-            Ok((events, false)) => events,
-            // Then nobody knows the last one.
-            Ok((_, true)) | Err(Error::NotFound { .. } | Error::Forbidden { .. }) => {
-                return Ok(None);
-            }
-            Err(error) => return Err(error),
-        };
+        let listed = self.list::<Value>(request, MAX_PAGES).await;
+        // Of an incomplete list, nobody knows the last one.
+        let Some(events) = complete_list(listed)? else { return Ok(None) };
         // Oldest first.
         let last = events.iter().rposition(|it| {
             let name = it["label"]["name"].as_str();

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use tamma_core::forge::ReviewVerdict;
 use tamma_core::time::Timestamp;
 
-use super::super::api::{ApiRequest, escape};
+use super::super::api::{ApiRequest, complete_list, escape};
 use super::super::facts::{
     ThreadNote, clip, clip_text, has_marker, is_ours, marked_body, marker_line,
 };
@@ -287,14 +287,9 @@ impl GitlabClient {
         const OPERATION: &str = "read who set a label";
         let issue = format!("{}/issues/{number}", project(repository));
         let request = ApiRequest::get(format!("{issue}/resource_label_events"), OPERATION);
-        let events = match self.list::<Value>(request, MAX_PAGES).await {
-            Ok((events, false)) => events,
-            // Then nobody knows the last one.
-            Ok((_, true)) | Err(Error::NotFound { .. } | Error::Forbidden { .. }) => {
-                return Ok(None);
-            }
-            Err(error) => return Err(error),
-        };
+        let listed = self.list::<Value>(request, MAX_PAGES).await;
+        // Of an incomplete list, nobody knows the last one.
+        let Some(events) = complete_list(listed)? else { return Ok(None) };
         // Oldest first.
         let last = events.into_iter().rev().find(|it| {
             let name = it["label"]["name"].as_str();

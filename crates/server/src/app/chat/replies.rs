@@ -524,7 +524,7 @@ fn decisions_reply(card: &TaskCard, log: &[HistoryEntry]) -> ChatReply {
         matches!(it.actor, Actor::Person(_)) || it.name == N::SmApprovalAuto
     });
     let line = |it: &&HistoryEntry| {
-        let at = it.at.format("%Y-%m-%d %H:%M");
+        let at = it.at.format("%Y-%m-%d %H:%M UTC");
         match it.name {
             N::SmApprovalAuto => format!("Plan approved automatically at {at}."),
             _ => capitalize(&format!("{} at {at}.", describe_entry(it).trim_end_matches('.'))),

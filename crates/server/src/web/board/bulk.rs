@@ -9,11 +9,15 @@ use uuid::Uuid;
 use super::BoardQuery;
 use crate::app::Error;
 use crate::dto::{BulkResult, TaskAction, short_id};
+use crate::problem::Problem;
 use crate::web::form_fields::FormFields;
 use crate::web::labels::state_label;
 use crate::web::layout::{Layout, Link};
 use crate::web::session::Session;
 use crate::web::{PageError, PageResult, WebState, render};
+
+/// Maximum number of tasks whose consequences are shown: as many as one request can change.
+const MAX_PREVIEWS: usize = 100;
 
 /// Results of an action on several items.
 #[derive(Template)]
@@ -34,6 +38,26 @@ pub(in crate::web) struct BulkResultView {
     pub(in crate::web) outcome: String,
 }
 
+/// Consequences of cancelling several tasks, before it is confirmed.
+#[derive(Template)]
+#[template(path = "bulk_cancel.html")]
+struct BulkCancelPage {
+    layout: Layout,
+    reason: String,
+    key: String,
+    query: String,
+    button: String,
+    tasks: Vec<CancelledTaskView>,
+    back: Link,
+}
+
+/// Consequence of the cancellation of one task.
+struct CancelledTaskView {
+    id: Uuid,
+    item: Link,
+    consequence: String,
+}
+
 /// Counts the accepted ones, such as "2 of 3 tasks".
 pub(in crate::web) fn count_done(results: &[BulkResultView], noun: &str) -> String {
     let done = results.iter().filter(|result| result.tone == "good").count();
@@ -47,6 +71,10 @@ pub(in crate::web) async fn submit(
     session: Session,
     fields: FormFields,
 ) -> PageResult {
+    // Nothing brings a cancelled task back, and the tasks differ in what they lose.
+    if fields.text("action") == "cancel" && fields.text("confirmed") != "true" {
+        return Box::pin(confirm_cancel(&state, &session, &fields)).await;
+    }
     let submitted = async {
         let (heading, action) = parse_action(&fields)?;
         let tasks: Vec<Uuid> = fields.all("task").iter().filter_map(|id| id.parse().ok()).collect();
@@ -71,6 +99,44 @@ pub(in crate::web) async fn submit(
         summary: count_done(&views, "task"),
         results: views,
         back: Link::new(back, "Back to board"),
+    })
+}
+
+/// Shows what the state machine would do with each task.
+async fn confirm_cancel(state: &WebState, session: &Session, fields: &FormFields) -> PageResult {
+    let previewed = async {
+        let missing = || Error::invalid("The reason is missing.", "Enter a reason, and try again.");
+        let reason = fields.non_empty("reason").ok_or_else(missing)?;
+        let person = session.acting_person()?.name;
+        let mut tasks = Vec::new();
+        let ids = fields.all("task");
+        for id in ids.iter().filter_map(|id| id.parse::<Uuid>().ok()).take(MAX_PREVIEWS) {
+            let consequence = state.app.preview_cancel(TaskId(id), &person).await;
+            let title = state.app.task_card(TaskId(id)).await.ok().map(|card| card.title);
+            let title = title.unwrap_or_else(|| short_id(id));
+            tasks.push(CancelledTaskView {
+                id,
+                item: Link::new(format!("/tasks/{id}"), title),
+                consequence: consequence.unwrap_or_else(|error| Problem::from(error).detail),
+            });
+        }
+        if tasks.is_empty() {
+            return Err(Error::invalid("No task is selected.", "Select tasks on the board."));
+        }
+        Ok((reason, tasks))
+    };
+    let (reason, tasks) = previewed.await.map_err(|error: Error| {
+        PageError::new(Layout::for_session(session), error).with_unsent_text(fields.text("reason"))
+    })?;
+    let query = fields.text("query");
+    render(&BulkCancelPage {
+        layout: Layout::for_page(state, session, "board").await?,
+        button: format!("Cancel {}", pluralize(tasks.len(), "task")),
+        back: Link::new(BoardQuery::from_query_string(&query).href(), "Back to board"),
+        key: fields.text("key"),
+        query,
+        reason,
+        tasks,
     })
 }
 

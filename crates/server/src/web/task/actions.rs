@@ -5,11 +5,11 @@ use tamma_core::cause::{AlertCause, PullRequestProblem};
 use tamma_core::format::{format_usd, pluralize};
 use tamma_core::ids::Name;
 use tamma_core::task::Priority;
-use tamma_core::task_loop::{AnswerKind, State};
+use tamma_core::task_loop::{Action, AnswerKind, State};
 use uuid::Uuid;
 
 use super::TaskData;
-use crate::app::preview_answer;
+use crate::app::{preview_action, preview_answer};
 use crate::clock;
 use crate::web::board::serialized_name;
 use crate::web::labels::{short_hash, state_label};
@@ -185,6 +185,15 @@ fn consequence_of(data: &TaskData, answer: AnswerKind, person: Option<&Name>) ->
     preview.unwrap_or_else(|| "The task continues from there.".to_owned())
 }
 
+/// Returns the consequence of an action that needs no question, as the state machine computes it.
+fn consequence_of_action(data: &TaskData, action: Action, person: Option<&Name>) -> String {
+    let (task_loop, rules) = (&data.task_loop, &data.rules);
+    person
+        .map(|person| preview_action(task_loop, rules, person, action, clock::now()))
+        .filter(|_| data.detail.read_error.is_none())
+        .unwrap_or_default()
+}
+
 fn set_task(forms: &mut [ActionForm], data: &TaskData) {
     for form in forms {
         form.task = data.detail.card.id;
@@ -199,13 +208,17 @@ fn answer_form(data: &TaskData, answer: AnswerKind, person: Option<&Name>) -> Ac
     let commit = data.detail.commit.clone().unwrap_or_default();
     let (short_plan, short_commit) = (short_hash(&hash), short_hash(&commit));
     let about_plan = format!("Covers plan {version} ({short_plan}) only.");
+    let consequence = consequence_of(data, answer, person);
     if let Some(AlertCause::PullRequest(problem)) =
         data.detail.question.as_ref().map(|question| question.cause)
-        && let Some(form) = pull_request_form(problem, answer)
+        && let Some((name, action, button)) = pull_request_button(problem, answer)
     {
-        return form;
+        let form = ActionForm::new(name, action, button, consequence);
+        return match answer {
+            AnswerKind::Skip => form.style(ButtonStyle::Danger).required_reason(),
+            _ => form,
+        };
     }
-    let consequence = consequence_of(data, answer, person);
     match answer {
         AnswerKind::Approve => {
             let starts = consequence.ends_with("a slot is free.");
@@ -290,7 +303,7 @@ fn answer_form(data: &TaskData, answer: AnswerKind, person: Option<&Name>) -> Ac
         )
         .style(ButtonStyle::Danger)
         .required_reason(),
-        AnswerKind::Convene => convene_form(data),
+        AnswerKind::Convene => convene_form(consequence),
         AnswerKind::Cancel => cancel_form(consequence),
         AnswerKind::Abandon => ActionForm::new("Abandon", "abandon", "Abandon task", consequence)
             .style(ButtonStyle::Danger)
@@ -298,49 +311,26 @@ fn answer_form(data: &TaskData, answer: AnswerKind, person: Option<&Name>) -> Ac
     }
 }
 
-/// Builds the form of an answer that means something else for a pull request.
-fn pull_request_form(problem: PullRequestProblem, answer: AnswerKind) -> Option<ActionForm> {
+/// Returns name, action and button of an answer that means something else for a pull request, and
+/// needs no more budget.
+fn pull_request_button(
+    problem: PullRequestProblem,
+    answer: AnswerKind,
+) -> Option<(&'static str, &'static str, &'static str)> {
     use PullRequestProblem as P;
-    let go_on = |button: &'static str, consequence: &'static str| {
-        Some(ActionForm::new("Continue", "continue", button, consequence))
-    };
-    let again =
-        |consequence: &'static str| Some(ActionForm::new("Retry", "retry", "Retry", consequence));
-    match (problem, answer) {
-        (P::NoChecks, AnswerKind::Continue) => {
-            go_on("Continue without CI", "The pull request goes on without any check.")
-        }
-        (P::NoChecks, AnswerKind::Retry) => again("Tamma waits for checks again."),
-        (P::HeadMoved, AnswerKind::Continue) => go_on(
-            "Take over commits",
-            "Their commits become part of the change. Gates and review run again.",
-        ),
-        (P::RoundsUsedUp, AnswerKind::Continue) => {
-            go_on("Ignore this feedback", "The pull request goes on as it is.")
-        }
-        (P::RoundsUsedUp, AnswerKind::Retry) => {
-            again("The agent gets the feedback, and as many rounds as before.")
-        }
+    Some(match (problem, answer) {
+        (P::NoChecks, AnswerKind::Continue) => ("Continue", "continue", "Continue without CI"),
+        (P::HeadMoved, AnswerKind::Continue) => ("Continue", "continue", "Take over commits"),
+        (P::RoundsUsedUp, AnswerKind::Continue) => ("Continue", "continue", "Ignore this feedback"),
         (P::Blocked, AnswerKind::Continue) => {
-            go_on("Leave the merge to a person", "Tamma waits until somebody merges it.")
+            ("Continue", "continue", "Leave the merge to a person")
         }
-        (P::Blocked, AnswerKind::Retry) => again("Tamma tries it again."),
-        (P::Closed, AnswerKind::Cancel) => {
-            let consequence = "The task is cancelled. Your reason becomes a proposed lesson.";
-            Some(cancel_form(consequence.to_owned()))
+        (P::NoChecks | P::RoundsUsedUp | P::Blocked, AnswerKind::Retry) => {
+            ("Retry", "retry", "Retry")
         }
-        (_, AnswerKind::Skip) => Some(
-            ActionForm::new(
-                "Skip",
-                "skip",
-                "Stop following it",
-                "The task is completed, and the pull request stays as it is.",
-            )
-            .style(ButtonStyle::Danger)
-            .required_reason(),
-        ),
-        _ => None,
-    }
+        (_, AnswerKind::Skip) => ("Skip", "skip", "Stop following it"),
+        _ => return None,
+    })
 }
 
 /// Returns the states that a task can be rolled back to: those before the one it came from.
@@ -360,15 +350,7 @@ fn change_task_form(consequence: String) -> ActionForm {
         .required_text("note", "New request")
 }
 
-fn convene_form(data: &TaskData) -> ActionForm {
-    let members = data.rules.council.members.len();
-    let max = data.rules.scrum_master.task_loop.max_councils;
-    let left = max.saturating_sub(data.task_loop.councils);
-    let consequence = format!(
-        "{} and a chair analyse the task. It then returns to its current state. {} left.",
-        pluralize(members, "model"),
-        pluralize(left, "council"),
-    );
+fn convene_form(consequence: String) -> ActionForm {
     ActionForm::new("Convene council", "convene", "Convene council", consequence)
         .required_text("question", "What should the council find out?")
 }
@@ -398,16 +380,18 @@ fn cancel_form(consequence: String) -> ActionForm {
 pub(super) fn control_forms(data: &TaskData, person: Option<&Name>) -> Vec<ActionForm> {
     let card = &data.detail.card;
     if card.state.is_terminal() {
-        let consequence = "Your rating counts in the metrics. You can change it later.";
+        let rating = Action::Rate { stars: 5, reason: None };
+        let consequence = consequence_of_action(data, rating, person);
         let form = ActionForm::new("Rate", "rate", "Rate task", consequence);
         let form = form.optional_reason().input(ActionInput::Stars);
         return vec![ActionForm { task: card.id, ..form }];
     }
     let first = if card.paused {
-        ActionForm::new("Resume", "resume", "Resume", "Continues where it stopped.")
-            .style(ButtonStyle::Primary)
+        let consequence = consequence_of_action(data, Action::Resume, person);
+        ActionForm::new("Resume", "resume", "Resume", consequence).style(ButtonStyle::Primary)
     } else {
-        ActionForm::new("Pause", "pause", "Pause", "No new work starts until the task is resumed.")
+        let consequence = consequence_of_action(data, Action::Pause, person);
+        ActionForm::new("Pause", "pause", "Pause", consequence)
     };
     let change_task = consequence_of(data, AnswerKind::ChangeTask, person);
     let mut forms = vec![first, edit_form(data), change_task_form(change_task)];
@@ -424,7 +408,7 @@ pub(super) fn control_forms(data: &TaskData, person: Option<&Name>) -> Vec<Actio
                 | State::Adjusting
         );
     if can_convene {
-        forms.push(convene_form(data));
+        forms.push(convene_form(consequence_of(data, AnswerKind::Convene, person)));
     }
     forms.push(cancel_form(consequence_of(data, AnswerKind::Cancel, person)));
     set_task(&mut forms, data);

@@ -30,7 +30,7 @@ use super::super::layout::{DisplayTime, Layout};
 use super::super::permissions::PagePermissions;
 use super::super::session::Session;
 use super::super::{PageError, PageResult, WebState, markdown, render};
-use super::{TaskData, TaskPageContext, task_page};
+use super::{TaskPageContext, task_page};
 use crate::app::{App, ChangeForReview, Error};
 
 pub(in crate::web) use self::files::{context, file_fragment, image};
@@ -39,8 +39,12 @@ pub(in crate::web) use self::submit::{mark_viewed, save_comment};
 /// Lines of a file from which its diff is loaded on request.
 const LARGE_FILE_ROWS: usize = 500;
 
-/// Lines of a page from which further files are loaded on request.
-const MAX_PAGE_ROWS: usize = 8_000;
+/// Lines of a page, about ten screens, after which further files are loaded on request: by scripts as the
+/// reader comes near, otherwise by a link. Files with comments are always there.
+const MAX_PAGE_ROWS: usize = 400;
+
+/// Lines of a page with all files, after which further ones are loaded on request.
+const MAX_ALL_ROWS: usize = 20_000;
 
 /// Size of `.gitattributes` that is read, in bytes.
 const MAX_ATTRIBUTES_BYTES: usize = 100_000;
@@ -62,6 +66,8 @@ struct ChangeView {
     layout: &'static str,
     unified_href: String,
     split_href: String,
+    /// Page with the rows of every file; `None` if this one has them.
+    all_href: Option<String>,
     since: Option<SinceView>,
     /// Comments on files that are no longer part of the change.
     elsewhere: Vec<ElsewhereComment>,
@@ -118,10 +124,12 @@ enum ViewedMark {
 
 enum FileBody {
     Rows(SafeHtml),
-    /// Loaded on request: address of the rows, address of the page with them, and number of lines.
+    /// Loaded on request: address of the rows, address of the page with them, number of rows, and number
+    /// of changed lines as text.
     Lazy {
         rows_href: String,
         page_href: String,
+        rows: usize,
         lines: String,
     },
     /// Binary file that is shown as an image, before and after the change.
@@ -203,10 +211,12 @@ impl LoadedChange {
             return (files, none);
         };
         let before = parse_files(&earlier.patch);
+        let before: BTreeMap<&str, &FileDiff<'_>> =
+            before.iter().map(|file| (file.path.as_str(), file)).collect();
         let gone = files
             .iter_mut()
             .map(|file| {
-                let same = before.iter().find(|it| it.path == file.path);
+                let same = before.get(file.path.as_str()).copied();
                 mark_fresh_rows(file, same)
             })
             .collect();
@@ -311,6 +321,8 @@ impl PageBuilder<'_> {
                 comments: view.comments,
             })
             .collect();
+        let has_more = views.iter().any(|view| matches!(view.body, FileBody::Lazy { .. }));
+        let query = link_query(self.rows.layout, self.query.since);
         let sum = |of: fn(&FileDiff<'_>) -> usize| {
             format_number(files.iter().map(of).sum::<usize>() as u64)
         };
@@ -329,6 +341,7 @@ impl PageBuilder<'_> {
             layout: self.rows.layout.name(),
             unified_href: format!("?{}", link_query(DiffLayout::Unified, self.query.since)),
             split_href: format!("?{}", link_query(DiffLayout::Split, self.query.since)),
+            all_href: (has_more && !self.query.all).then(|| format!("?{query}&all=true")),
             since,
             elsewhere: self.elsewhere(files),
         }
@@ -359,12 +372,12 @@ impl PageBuilder<'_> {
             && (!is_critical || generated::is_lock_file(&file.path));
         let LoadedChange { change, comments, drafts, .. } = self.loaded;
         let threads = FileThreads::new(file, comments, drafts, change.commit);
-        let is_requested = self.query.all
+        let is_requested = (self.query.all && *shown_rows < MAX_ALL_ROWS)
             || self.query.file == Some(file.number)
             || self.rows.open_form.is_some_and(|(number, _)| number == file.number);
         let is_folded = (viewed == ViewedMark::Yes || is_generated) && threads.count() == 0;
-        let is_large =
-            file.rows.len() > LARGE_FILE_ROWS || *shown_rows + file.rows.len() > MAX_PAGE_ROWS;
+        let is_page_full = *shown_rows + file.rows.len() > MAX_PAGE_ROWS && threads.count() == 0;
+        let is_large = file.rows.len() > LARGE_FILE_ROWS || (is_page_full && *shown_rows > 0);
         let body = if file.is_binary {
             self.binary_body(file)
         } else if file.rows.is_empty() && threads.count() == 0 {
@@ -404,6 +417,7 @@ impl PageBuilder<'_> {
         FileBody::Lazy {
             rows_href: format!("/tasks/{task}/change/files/{number}?{query}"),
             page_href: format!("?{query}&file={number}#f{number}"),
+            rows: file.rows.len(),
             lines: pluralize(file.added + file.removed, "changed line"),
         }
     }

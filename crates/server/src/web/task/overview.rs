@@ -202,7 +202,7 @@ pub(super) async fn load(
 fn result_view(data: &TaskData, pull_request: Option<&PullRequestView>) -> Option<ResultView> {
     let card = &data.detail.card;
     let commit = data.detail.commit.as_ref().filter(|_| card.state.is_terminal())?;
-    let branch = format!("tamma/{}", card.id);
+    let branch = data.detail.branch.clone();
     Some(ResultView {
         title: match card.state {
             State::Completed => "Done. The work is ready.",

@@ -9,6 +9,15 @@ use tamma_core::review::patch::{self, PatchLine};
 /// Longest line whose words are compared, in bytes.
 const MAX_COMPARED_BYTES: usize = 1_000;
 
+/// Rows of a file that are kept, at most. Its numbers and its digest count all of them.
+const MAX_FILE_ROWS: usize = 20_000;
+
+/// Comparisons of words in one pair of lines, at most.
+const MAX_LINE_COMPARISONS: usize = 40_000;
+
+/// Comparisons of words in a file, at most, so that no file takes long. Later lines are not marked.
+const MAX_FILE_COMPARISONS: usize = 4_000_000;
+
 /// File of a patch.
 #[derive(Debug, Clone)]
 pub(super) struct FileDiff<'a> {
@@ -22,8 +31,19 @@ pub(super) struct FileDiff<'a> {
     pub(super) added: usize,
     pub(super) removed: usize,
     pub(super) rows: Vec<DiffRow<'a>>,
-    /// Hash of the rows, by which a change of the file is noticed.
+    /// Number of rows after the kept ones.
+    pub(super) hidden_rows: usize,
+    /// Hash of all rows, by which a change of the file is noticed.
     pub(super) digest: Digest,
+}
+
+impl FileDiff<'_> {
+    /// Returns the file with the changed words of its lines marked. Only a file that is shown needs it.
+    pub(super) fn with_changed_words(&self) -> Self {
+        let mut file = self.clone();
+        mark_changed_words(&mut file.rows);
+        file
+    }
 }
 
 /// Row of a file in a patch.
@@ -102,6 +122,7 @@ pub(super) fn parse_files(patch: &str) -> Vec<FileDiff<'_>> {
                 added: 0,
                 removed: 0,
                 rows: Vec::new(),
+                hidden_rows: 0,
                 digest: Digest::of(b""),
             });
             continue;
@@ -144,7 +165,11 @@ pub(super) fn parse_files(patch: &str) -> Vec<FileDiff<'_>> {
             },
             PatchLine::File(_) => continue,
         };
-        file.rows.push(row);
+        if file.rows.len() < MAX_FILE_ROWS {
+            file.rows.push(row);
+        } else {
+            file.hidden_rows += 1;
+        }
     }
     finish(files.last_mut(), &mut rows_text);
     files
@@ -154,7 +179,6 @@ pub(super) fn parse_files(patch: &str) -> Vec<FileDiff<'_>> {
 fn finish(file: Option<&mut FileDiff<'_>>, rows_text: &mut String) {
     if let Some(file) = file {
         file.digest = Digest::of(rows_text.as_bytes());
-        mark_changed_words(&mut file.rows);
     }
     rows_text.clear();
 }
@@ -199,7 +223,7 @@ fn mark_changed_words(rows: &mut [DiffRow<'_>]) {
         DiffRow::Line(line) => Some(line.kind),
         DiffRow::Hunk(_) | DiffRow::Note(_) => None,
     };
-    let mut at = 0;
+    let (mut at, mut comparisons_left) = (0, MAX_FILE_COMPARISONS);
     while at < rows.len() {
         let run = |from: usize, wanted: RowKind| {
             rows.iter().skip(from).take_while(|row| kind(row) == Some(wanted)).count()
@@ -211,7 +235,7 @@ fn mark_changed_words(rows: &mut [DiffRow<'_>]) {
             if let (Some(DiffRow::Line(old)), Some(DiffRow::Line(new))) =
                 (before.get_mut(at + pair), after.get_mut(pair))
             {
-                (old.marks, new.marks) = changed_words(old.text, new.text);
+                (old.marks, new.marks) = changed_words(old.text, new.text, &mut comparisons_left);
             }
         }
         at += (removed + added).max(1);
@@ -221,12 +245,18 @@ fn mark_changed_words(rows: &mut [DiffRow<'_>]) {
 /// Ranges of bytes, in order.
 type ByteRanges = Vec<(usize, usize)>;
 
-/// Returns the ranges of both lines that differ. They are empty if the lines have little in common.
-fn changed_words(old: &str, new: &str) -> (ByteRanges, ByteRanges) {
+/// Returns the ranges of both lines that differ. They are empty if the lines have little in common, or
+/// if their comparison would take more than is left.
+fn changed_words(old: &str, new: &str, comparisons_left: &mut usize) -> (ByteRanges, ByteRanges) {
     if old.len() > MAX_COMPARED_BYTES || new.len() > MAX_COMPARED_BYTES {
         return (Vec::new(), Vec::new());
     }
     let (old_words, new_words) = (words(old), words(new));
+    let comparisons = old_words.len() * new_words.len();
+    if comparisons > MAX_LINE_COMPARISONS.min(*comparisons_left) {
+        return (Vec::new(), Vec::new());
+    }
+    *comparisons_left -= comparisons;
     let (old_texts, new_texts) = (word_texts(old, &old_words), word_texts(new, &new_words));
     let (mut removed, mut added, mut equal) = (Vec::new(), Vec::new(), 0);
     for op in capture_diff_slices(Algorithm::Myers, &old_texts, &new_texts) {
@@ -364,10 +394,32 @@ mod tests {
 
     #[test]
     fn only_the_words_that_differ_are_marked() {
-        assert_eq!(changed_words("let a = 1;", "let b = 1;"), (vec![(4, 5)], vec![(4, 5)]));
-        assert_eq!(changed_words("f(x)", "f(x, yä)"), (vec![], vec![(3, 8)]));
-        assert_eq!(changed_words("x", "something else"), (vec![], vec![]));
-        assert_eq!(changed_words("", ""), (vec![], vec![]));
+        let changed = |old, new| changed_words(old, new, &mut 1_000);
+        assert_eq!(changed("let a = 1;", "let b = 1;"), (vec![(4, 5)], vec![(4, 5)]));
+        assert_eq!(changed("f(x)", "f(x, yä)"), (vec![], vec![(3, 8)]));
+        assert_eq!(changed("x", "something else"), (vec![], vec![]));
+        assert_eq!(changed("", ""), (vec![], vec![]));
+    }
+
+    #[test]
+    fn words_of_long_and_of_many_lines_are_compared_within_limits() {
+        // Every character is a word of its own.
+        let patch = |length: usize, count: usize| {
+            let line = "(".repeat(length - 1);
+            let removed = format!("-{line}a\n").repeat(count);
+            let added = format!("+{line}b\n").repeat(count);
+            format!("--- a/a\n+++ b/a\n@@ -1,{count} +1,{count} @@\n{removed}{added}")
+        };
+        let marked = |length, count| {
+            let text = patch(length, count);
+            let file = parse_files(&text)[0].with_changed_words();
+            let rows = file.rows.iter();
+            rows.filter(|row| matches!(row, DiffRow::Line(line) if !line.marks.is_empty())).count()
+        };
+        assert_eq!(marked(200, 1), 2);
+        assert_eq!(marked(201, 1), 0, "one pair takes too long");
+        assert_eq!(marked(1_000_000, 1), 0, "the line is too long");
+        assert_eq!(marked(200, 150), 200, "100 pairs, then the limit of the file is reached");
     }
 
     #[test]

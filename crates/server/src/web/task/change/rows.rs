@@ -5,6 +5,7 @@
 
 use std::fmt::Write as _;
 
+use tamma_core::format::pluralize;
 use tamma_core::review::patch::LineSide;
 use tamma_store::StoredComment;
 use uuid::Uuid;
@@ -80,10 +81,11 @@ pub(super) fn file_rows(
     threads: &FileThreads<'_>,
 ) -> SafeHtml {
     let language = Language::from_path(&file.path);
+    let file = file.with_changed_words();
     let mut writer = RowWriter {
         html: String::with_capacity(file.rows.len() * 200),
         context,
-        file,
+        file: &file,
         threads,
         old: Highlighter::new(language),
         new: Highlighter::new(language),
@@ -139,7 +141,12 @@ impl RowWriter<'_> {
                 DiffRow::Line(_) => {}
             }
         }
-        self.end();
+        if file.hidden_rows > 0 {
+            let count = pluralize(file.hidden_rows, "more line");
+            self.note(&format!("{count} not shown. Check the commit out to read the whole file."));
+        } else {
+            self.end();
+        }
         self.html.push_str("</tbody></table>");
     }
 
@@ -605,6 +612,18 @@ mod tests {
         let context = RowContext { can_comment: false, ..context(DiffLayout::Unified) };
         let html = file_rows(&context, &files[0], &FileThreads::default()).to_string();
         assert!(!html.contains("<form") && !html.contains("comment="), "{html}");
+    }
+
+    #[test]
+    fn a_file_with_too_many_lines_is_cut() {
+        let patch = format!("--- a/a\n+++ b/a\n@@ -0,0 +1,20005 @@\n{}", "+x\n".repeat(20_005));
+        let files = parse_files(&patch);
+        assert_eq!((files[0].added, files[0].rows.len()), (20_005, 20_000));
+        let html = file_rows(&context(DiffLayout::Unified), &files[0], &FileThreads::default())
+            .to_string();
+        // The header of the hunk is a row, too.
+        assert!(html.contains("6 more lines not shown") && !html.contains("id=\"f1L20000\""));
+        assert!(html.contains("id=\"f1L19999\"") && !html.contains("following lines"));
     }
 
     #[test]
