@@ -5,7 +5,7 @@
 set shell := ["bash", "-euo", "pipefail", "-c"]
 
 # The steps of CI, in order; `.ci/run` reads this list. `lab:chaos` is `just lab chaos --quick`.
-ci_verbs := "lint doc test lab:first-minute lab:chaos lab:crash-recovery lab:pipeline lab:forge lab:merge-queue lab:reconcile lab:sandbox-escape lab:hostile-repositories lab:agents lab:review lab:false-claims lab:escalation lab:eval lab:learning-loop lab:knowledge lab:chat lab:alerts lab:mcp lab:browser lab:top gen-check"
+ci_verbs := "lint doc test lab:first-minute lab:docs lab:chaos lab:crash-recovery lab:pipeline lab:forge lab:merge-queue lab:reconcile lab:sandbox-escape lab:hostile-repositories lab:agents lab:review lab:false-claims lab:escalation lab:eval lab:learning-loop lab:knowledge lab:chat lab:alerts lab:mcp lab:browser lab:top gen-check"
 
 # The experiments that measure an optimised build.
 optimised := '^bench-(agents|core|gateway|loop|waiting)$'
@@ -73,9 +73,14 @@ machete:
 migrations:
     squawk crates/store/migrations/*.sql
 
-# Build the API documentation, including private items; a broken link is an error.
+# Build the documentation site with mdBook in the target directory; a broken link is an error.
 [group("check")]
-doc:
+docs:
+    @python3 .ci/book.py "$(just target)"
+
+# Build the site and the API documentation, including private items; a broken link is an error.
+[group("check")]
+doc: docs
     RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --document-private-items --locked
 
 # Most tests wait for a server or a process, so more of them run at once than there are cores.

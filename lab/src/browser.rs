@@ -15,16 +15,35 @@ use crate::support::{external, programs, tools};
 /// Lines in one update of a run, as the run recorder of a worker sends them.
 const BATCH: u64 = 500;
 
-pub(crate) async fn run(quick: bool) -> Result<Verdict> {
+/// Screenshots that documents show.
+const DOCUMENTED: [&str; 2] = ["board", "task"];
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Replace the screenshots of the board and of a task in docs/pictures
+    #[arg(long)]
+    write: bool,
+}
+
+pub(crate) async fn run(arguments: &Args, quick: bool) -> Result<Verdict> {
     let folder = programs::input("browser");
     tools::npm_install(&folder).await?;
+    let pictures = programs::target()?.join("pictures");
     let mut command = Command::new("node");
     command
         .arg(folder.join("day.mjs"))
         .arg(programs::folder()?)
-        .arg(programs::target()?.join("pictures"))
+        .arg(&pictures)
         .args(quick.then_some("--quick"));
-    external::run("browser", &mut command).await
+    let verdict = external::run("browser", &mut command).await?;
+    if arguments.write && verdict.passed {
+        for name in DOCUMENTED {
+            let taken = pictures.join(format!("readme-{name}.png"));
+            let to = programs::documents().join("pictures").join(format!("{name}.png"));
+            std::fs::copy(&taken, to).with_context(|| taken.display().to_string())?;
+        }
+    }
+    Ok(verdict)
 }
 
 /// Writes a finished run with a long log to a task that has a run, with the functions of a worker.

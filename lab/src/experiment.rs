@@ -14,7 +14,7 @@ use crate::support::bench::work;
 use crate::support::verdict::Verdict;
 use crate::{
     agents, alerts, bench_agents, bench_board, bench_core, bench_gateway, bench_loop,
-    bench_waiting, browser, chaos, chat, crash_recovery, escalation, eval, false_claims,
+    bench_waiting, browser, chaos, chat, crash_recovery, docs, escalation, eval, false_claims,
     first_minute, forge, hostile_repositories, knowledge, learning, learning_loop, mcp,
     merge_queue, pipeline, reconcile, review, sandbox_escape, top,
 };
@@ -38,6 +38,8 @@ struct Args {
 enum Experiment {
     /// Install Tamma from its packages on a minimal system, and take the first task to its end
     FirstMinute(first_minute::Args),
+    /// Run every command of the documentation, and compare its output
+    Docs(docs::Args),
     /// Run each built-in agent through one contract against a scripted model
     Agents(agents::Args),
     /// Review changes in Rust, Python and TypeScript with the real tools
@@ -73,7 +75,7 @@ enum Experiment {
     /// Send alerts to real receivers
     Alerts,
     /// Take a person's day through a real browser, with a screenshot of every page
-    Browser,
+    Browser(browser::Args),
     /// Drive `tamma top` in a terminal of 80 × 24, with a capture of every screen
     Top(top::Args),
     /// Check labelled plans against labelled entries, and measure the duration
@@ -129,6 +131,7 @@ pub fn main() -> ExitCode {
 async fn run(experiment: Experiment, quick: bool) -> Result<Verdict> {
     match experiment {
         Experiment::FirstMinute(own) => first_minute::run(&own, quick).await,
+        Experiment::Docs(own) => docs::run(&own).await,
         Experiment::Agents(own) => agents::run(&own, quick).await,
         Experiment::Review(own) => review::run(&own, quick).await,
         Experiment::FalseClaims(own) => false_claims::run(&own).await,
@@ -146,7 +149,7 @@ async fn run(experiment: Experiment, quick: bool) -> Result<Verdict> {
         Experiment::Reconcile(own) => reconcile::run(&own, quick).await,
         Experiment::Mcp => mcp::run(quick).await,
         Experiment::Alerts => alerts::run().await,
-        Experiment::Browser => browser::run(quick).await,
+        Experiment::Browser(own) => browser::run(&own, quick).await,
         Experiment::Top(own) => top::run(&own).await,
         Experiment::Knowledge(own) => knowledge::run(&own).await,
         Experiment::Chat(own) => chat::run(&own),

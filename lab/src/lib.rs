@@ -12,6 +12,7 @@ mod browser;
 mod chaos;
 mod chat;
 mod crash_recovery;
+mod docs;
 mod escalation;
 mod eval;
 mod experiment;

@@ -61,7 +61,7 @@ pub(super) struct EvalArgs {
     #[arg(
         long,
         value_name = "FOLDER",
-        help = "Output folder [default: eval-<set>-<agent> in the current folder]"
+        help = "Output folder [default: eval-SET-AGENT in the current folder]"
     )]
     output: Option<PathBuf>,
     /// Start without asking for confirmation
