@@ -127,12 +127,34 @@ fn single_command<'a>(
     let named = task_reference::named_tasks(&message.masked, context).into_iter().flatten();
     let titles = named.filter_map(|task| context.task(task)).map(|it| comparable_title(&it.title));
     let names_several = titles.collect::<BTreeSet<_>>().len() > 1 && command.payload.is_none();
+    let names_another = command.payload.is_none() && another_target(message, command, context);
     let or = phrase!(r"\bor (?P<next>[a-z-]+)");
     let has_alternative = or
         .group(target_text, "next")
         .and_then(|at| target_text.get(at))
         .is_some_and(|next| COMMAND_WORDS.contains(&next));
-    (!(has_more || names_all || names_several || has_alternative)).then_some(command)
+    (!(has_more || names_all || names_several || names_another || has_alternative))
+        .then_some(command)
+}
+
+/// Returns true if another part of the message is nothing but the name of another task: "approve
+/// the export and the login".
+fn another_target(message: &MessageText<'_>, command: &ChatCommand, context: &ChatContext) -> bool {
+    let named_in = |range: Range<usize>| {
+        let text = message.masked.get(range).unwrap_or_default();
+        match task_reference::find_task(text, context, |task| command.verb.applies_to(task)) {
+            TaskReference::One(task) => Some((text, task)),
+            _ => None,
+        }
+    };
+    let Some((_, target)) = named_in(target_range(message, command)) else { return false };
+    let others = message.clauses.iter().enumerate();
+    others.filter(|(index, _)| *index != command.clause_index).any(|(_, clause)| {
+        let other = named_in(clause.range.clone());
+        other.is_some_and(|(text, task)| {
+            task != target && task_reference::is_task_name(text, context, command.verb)
+        })
+    })
 }
 
 /// Returns true if a command is conditional or for later. Text that is passed on is not considered.
@@ -144,7 +166,7 @@ fn is_conditional(message: &MessageText<'_>, command: &ChatCommand) -> bool {
         r"\b(?:if|unless|once|whenever|when|provided|assuming|in case|as soon as|as long as)\b"
     );
     let time = phrase!(
-        r"\b(?:tomorrow|tonight|later|next week|after|(?:on|before|after|by) (?:mon|tues|wednes|thurs|fri|satur|sun)day|at \d)\b"
+        r"\b(?:tomorrow|tonight|later|next week|after|next month|eod|end of (?:the )?(?:day|week)|this (?:afternoon|evening)|at (?:noon|midnight|lunch)|in (?:an?|half an|a few|a couple of|\d+|two|three) ?(?:h|hours?|mins?|minutes?|days?|weeks?|bit|while)|(?:on|before|after|by) (?:mon|tues|wednes|thurs|fri|satur|sun)day|at \d)\b"
     );
     case.is_match(&text) || (command.verb != Verb::Pause && time.is_match(&text))
 }
@@ -249,8 +271,11 @@ fn task_action(
     };
     let from = match command.verb {
         Verb::RollBack => command.start,
-        // A number of the task is not its rating.
-        Verb::Rate => command.target.end,
+        // A number of the task is not its rating. "4 stars for it" names the task last.
+        Verb::Rate => match message.masked.get(command.target.end..) {
+            Some(after) if parse_stars(after).is_some() => command.target.end,
+            _ => command.start,
+        },
         _ => 0,
     };
     action_for(command.verb, subject, words, message.masked.get(from..).unwrap_or_default())
@@ -431,6 +456,20 @@ fn parse_new_task(
             return Some(Ok(RequestedChange::Task { task, action }));
         }
     }
+    // "Update the export: use tabs" changes a task if there is one of that name.
+    let edited = phrase!(r"^(?:update|edit) (?P<name>[^:]+): (?P<words>.+)");
+    if let (Some(name), Some(words)) = (edited.group(text, "name"), edited.group(text, "words")) {
+        let name = text.get(name).unwrap_or_default();
+        if let TaskReference::One(task) =
+            task_reference::find_task(name, context, |task| Verb::Modify.applies_to(task))
+            && task_reference::is_task_name(name, context, Verb::Modify)
+            && context.task(task).is_some_and(|task| Verb::Modify.applies_to(task))
+        {
+            let words = message.original_text(from + words.start..from + words.end);
+            let action = ChatAction::Modify { words };
+            return Some(Ok(RequestedChange::Task { task, action }));
+        }
+    }
     let wish_end =
         phrase!(r"^(?:need|want|['’]d like|would like) ").find(text).map_or(0, |range| range.end);
     // "I need a summary, what was completed?" is a question.
@@ -446,13 +485,13 @@ fn parse_new_task(
     let start = from + wish_end;
     let text = text.get(wish_end..)?;
     let kind = phrase!(
-        r"^(?P<make>(?:new|add|create|file|open|make|log|raise|submit|register) )?(?:an? )?(?:new )?(?:(?P<how>urgent|critical|high|medium|low)(?:[- ]prio(?:rity)?)? )?(?P<noun>task|ticket|bugfix|bug|issue|chore|feature|docs|refactor|test|story)\b(?P<mark>\s*:\s*| (?:to|for|that|about) |\s*$| )"
+        r"^(?P<make>(?:new|add|create|file|open|make|log|raise|submit|register) )?(?:an? )?(?:new )?(?:(?P<how>urgent|critical|high|medium|low)(?:[- ]prio(?:rity)?)? )?(?P<noun>task|ticket|bugfix|bug|issue|chore|feature|docs|refactor|test|story)(?P<kind> (?:task|ticket|request))?(?:,? (?:with )?(?:urgent|critical|high|medium|low|top)[- ]prio(?:rity)?)?\b(?P<mark>\s*:\s*| (?:to|for|that|about) |\s*$| )"
     );
     let group = |name: &str| kind.group(text, name).and_then(|at| text.get(at));
     let noun = group("noun").unwrap_or_default();
     let mark = group("mark").unwrap_or_default();
     let is_created = group("make").is_some() || wish_end > 0;
-    let is_task = matches!(noun, "task" | "ticket");
+    let is_task = matches!(noun, "task" | "ticket") || group("kind").is_some();
     let is_labelled = !noun.is_empty()
         && (mark.contains(':')
             || (is_created
@@ -469,6 +508,10 @@ fn parse_new_task(
     let skip = if is_labelled { kind.group(text, "mark").map_or(0, |mark| mark.end) } else { 0 };
     let end = start + phrase!(r"(?:,? (?:please|pls|thanks|thank you|with|(?:low|medium|high|critical|urgent|top) prio(?:rity)?))*\s*$").find(text).map_or(text.len(), |tail| tail.start);
     let title = message.original_text(start + skip..end.max(start + skip));
+    // A quoted title comes without its marks.
+    let marks: &[char] = &['"', '“', '”', '\'', '‘', '’', '`'];
+    let is_quoted = title.starts_with(marks) && title.ends_with(marks) && title.len() > 2;
+    let title = if is_quoted { title.trim_matches(marks).to_owned() } else { title };
     if title.is_empty() {
         return Some(Err(Clarification::NotUnderstood));
     }

@@ -306,10 +306,56 @@ pub const COMMAND_WORDS: &[&str] = &[
     "cache",
     "ensure",
     "prevent",
+    "declined",
+    "gets",
+    "deserves",
+    "star",
+    "stars",
+    "no",
+    "back",
+    "putting",
+    "sending",
+    "giving",
+    "taking",
+    "rolling",
+    "abandoning",
+    "stopping",
+    "dropping",
+];
+
+/// Verbs that are recognised with one typo. Shorter ones would match too many other words.
+const LONG_VERBS: [&str; 10] = [
+    "acknowledge",
+    "approve",
+    "accept",
+    "reject",
+    "cancel",
+    "resume",
+    "unpause",
+    "continue",
+    "abandon",
+    "override",
+];
+
+/// Words that are one letter from a verb, and none.
+const NO_TYPOS: [&str; 4] = ["accent", "accents", "cancer", "cancers"];
+
+/// Verbs as they follow "would you mind".
+const GERUNDS: [(&str, &str); 10] = [
+    ("putting", "put"),
+    ("sending", "send"),
+    ("giving", "give"),
+    ("taking", "take"),
+    ("rolling", "roll"),
+    ("skipping", "skip"),
+    ("abandoning", "abandon"),
+    ("stopping", "stop"),
+    ("dropping", "drop"),
+    ("pausing", "pause"),
 ];
 
 /// Words that can precede a command.
-const POLITE_PREFIX: &str = r"^\s*(?:(?:(?:instead of|rather than) \w+ing .*?\b(?:just|please|simply)|please|pls|plz|kindly|ok|okay|k|alright|right|yes|yep|yeah|yup|no|nope|well|hi|hey|hello|tamma|thanks|thank you|thx|now|just|simply|then|also|so|actually|instead|sure|great|good|do|go ahead|let['’]?s|let us|(?:can|could|would|will) (?:you|we)|mind|(?:you|we) (?:can|may)|you should|(?:i|we)(?:['’]d| would) like (?:you )?to|(?:i|we) (?:want|need) (?:you )?to|i hereby|i|we|feel free to|quick one|urgent|critical|asap|new instructions|for me|at once|back to work)\b[,:\s]*)*";
+const POLITE_PREFIX: &str = r"^\s*(?:(?:(?:instead of|rather than) \w+ing .*?\b(?:just|please|simply)|please|pls|plz|kindly|ok|okay|k|alright|right|yes|yep|yeah|yup|no|nope|well|hi|hey|hello|yo|morning|good morning|tamma|thanks|thank you|thx|now|just|simply|then|also|so|actually|instead|sure|great|good|do|go ahead|let['’]?s|let us|(?:can|could|would|will) (?:you|u|ya|we)|mind|(?:you|u|we) (?:can|may)|you should|(?:i|we)(?:['’]d| would) like (?:you )?to|(?:i|we) (?:want|need) (?:you )?to|i hereby|i|we|feel free to|quick one|urgent|critical|asap|new instructions|for me|at once|back to work)\b[,:\s]*)*";
 
 /// Command found in a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -340,8 +386,12 @@ const COMMAND_PATTERNS: &[(Verb, &str)] = &[
         r"^give (?P<about>.+?) (?:an? )?(?:[1-5]|one|two|three|four|five)(?: stars?\b| ?/ ?5\b| (?:out )?of (?:5|five)\b)",
     ),
     (
+        V::Rate,
+        r"^(?:an? )?(?:[1-5]|one|two|three|four|five)(?: stars?\b| ?/ ?5\b| (?:out )?of (?:5|five)\b)(?: for| to)?(?P<about>.*)$",
+    ),
+    (
         V::Convene,
-        r"^(?:ask|consult|convene|call) (?:the )?council (?:on|about|for|to look at|to review)\b(?P<about>[^:,]*)(?:[:,] |$)(?P<words>(?s:.*))",
+        r"^(?:(?:ask|consult|convene|call) (?:the )?council|get (?:the )?council['’]?s (?:opinion|view|advice|take)) (?:on|about|for|to look at|to review)\b(?P<about>[^:,]*)(?:[:,] |$)(?P<words>(?s:.*))",
     ),
     (
         V::Convene,
@@ -372,6 +422,7 @@ const COMMAND_PATTERNS: &[(Verb, &str)] = &[
     ),
     (V::Approve, r"^(?:lgtm|ship)\b(?P<about>.*)"),
     (V::Approve, r"^with (?P<about>.*)"),
+    (V::Approve, r"^start (?P<about>it|that|this)\s*$"),
     (V::Approve, r"^(?:go|run|move forward|move ahead) with (?P<about>.*)"),
     (V::Approve, r"^let (?P<about>.+?) (?:run|start|begin|go ahead|happen)\b"),
     (V::Approve, r"^(?:accept|accepting|merge|merging)\b(?P<about>.*)"),
@@ -385,6 +436,9 @@ const COMMAND_PATTERNS: &[(Verb, &str)] = &[
         V::Reject,
         r"^(?:reject|rejct|rejecting|decline|veto|refuse|deny|rework|throw out|turn down)\b(?P<about>.*)",
     ),
+    (V::Reject, r"^to (?P<about>.*)"),
+    (V::Reject, r"^(?:that|it)['’]?s an? no (?:for|to|on)\b(?P<about>.*)"),
+    (V::Reject, r"^needs (?:another round|more work|rework)\b(?P<about>)"),
     (V::Reject, r"^turn (?P<about>.+?) down\b"),
     (V::Reject, r"^send (?P<about>.+?) back\b"),
     (V::Retire, r"^retire\b(?P<about>.*)"),
@@ -405,6 +459,7 @@ const COMMAND_PATTERNS: &[(Verb, &str)] = &[
     (V::Pause, r"^put (?P<about>.+?) (?:on hold|on ice|aside)\b"),
     (V::Pause, r"^give (?P<about>.+?) a (?:break|rest|pause)\b"),
     (V::Pause, r"^hold off (?:on|with)\b(?P<about>.*)"),
+    (V::Pause, r"^hold (?P<about>(?:the|that|this|it|#).*)"),
     (
         V::Resume,
         r"^(?:resume|resmue|resuming|unpause|unfreeze|reactivate|wake up|wake)\b(?P<about>.*)",
@@ -468,6 +523,23 @@ const STATEMENT_PATTERNS: &[(Verb, &str)] = &[
         r"^(?P<about>.+?) (?:can|may) (?:now )?(?:be (?:approved|accepted|merged)|go in|go ahead|be shipped)\s*(?:now)?$",
     ),
     (
+        V::Approve,
+        r"^(?P<about>.+?) (?:(?:is |are )?(?:now |hereby )?(?:approved|accepted|lgtm)|(?:is|are) good to go)\s*(?:now)?$",
+    ),
+    (V::Reject, r"^(?P<about>.+?) (?:is |are )?(?:now |hereby )?(?:rejected|declined)\s*$"),
+    (
+        V::Continue,
+        r"^(?P<about>.+?) (?:can|may) (?:now )?(?:continue|go on|carry on|proceed|keep going)\s*(?:now|again)?$",
+    ),
+    (
+        V::RollBack,
+        r"^(?P<about>.+?) (?:goes |should go |has to go )?back to (?:the )?(?:plan|approval|implement|cod|test|review)",
+    ),
+    (
+        V::Rate,
+        r"^(?P<about>.+?) (?:gets|deserves) (?:an? )?(?:[1-5]|one|two|three|four|five)(?: stars?| ?/ ?5| (?:out )?of (?:5|five))\s*$",
+    ),
+    (
         V::Reject,
         r"^(?P<about>.+?) (?:can be rejected|needs (?:another round|more work|rework))\s*$",
     ),
@@ -495,16 +567,46 @@ static COMMAND_REGEXES: LazyLock<Vec<(Verb, Regex)>> =
 static STATEMENT_REGEXES: LazyLock<Vec<(Verb, Regex)>> =
     LazyLock::new(|| compile_patterns(STATEMENT_PATTERNS));
 
-/// Returns true if `text` contains one of the [`COMMAND_WORDS`].
+/// Returns true if `text` contains one of the [`COMMAND_WORDS`], or a verb with a typo.
 pub(crate) fn has_command_word(text: &str) -> bool {
     let is_separator = |c: char| !(c.is_ascii_alphanumeric() || c == '-');
-    text.split(is_separator).any(|word| COMMAND_WORDS.contains(&word))
+    text.split(is_separator)
+        .any(|word| COMMAND_WORDS.contains(&word) || intended_verb(word).is_some())
+}
+
+/// Returns the verb that a word with one typo stands for. An inflected verb is no typo: "approves"
+/// reports something.
+fn intended_verb(word: &str) -> Option<&'static str> {
+    if word.len() < 5 || COMMAND_WORDS.contains(&word) || NO_TYPOS.contains(&word) {
+        return None;
+    }
+    let is_inflected = |verb: &str| {
+        word.strip_prefix(verb).is_some_and(|ending| matches!(ending, "s" | "d" | "r"))
+    };
+    LONG_VERBS.into_iter().find(|verb| {
+        word.as_bytes().first() == verb.as_bytes().first()
+            && !is_inflected(verb)
+            && strsim::damerau_levenshtein(word, verb) == 1
+    })
+}
+
+/// Returns the verb of the patterns that the first word stands for, and the length of the word:
+/// "appove" is "approve", and "would you mind putting" asks to put.
+fn corrected_verb(text: &str) -> Option<(&'static str, usize)> {
+    let at = phrase!(r"^[a-z]+").find(text)?;
+    let word = text.get(at.clone())?;
+    let gerund = GERUNDS.iter().find(|(gerund, _)| *gerund == word);
+    let verb = gerund.map(|(_, verb)| *verb).or_else(|| intended_verb(word))?;
+    Some((verb, at.end))
 }
 
 /// Returns the commands of a message, in their order.
 pub(crate) fn parse_commands(message: &MessageText<'_>, context: &ChatContext) -> Vec<ChatCommand> {
     let mut commands = Vec::new();
-    if !has_command_word(&message.masked) {
+    // "What is the difference between pause and cancel" asks about the words.
+    if !has_command_word(&message.masked)
+        || phrase!(r"\bdifference between\b").is_match(&message.masked)
+    {
         return commands;
     }
     for (index, clause) in message.clauses.iter().enumerate() {
@@ -542,7 +644,9 @@ pub(crate) fn command_head<'a>(
     let polite = phrase!(POLITE_PREFIX).find(text)?;
     let before = text.get(polite.clone())?;
     // "Approve it?" is a question; "can you approve it?" is a request.
-    if clause.is_question && !phrase!(r"\b(?:can|could|would|will) (?:you|we)\b").is_match(before) {
+    if clause.is_question
+        && !phrase!(r"\b(?:can|could|would|will) (?:you|u|ya|we)\b").is_match(before)
+    {
         return None;
     }
     let start = clause.range.start + polite.end;
@@ -551,8 +655,11 @@ pub(crate) fn command_head<'a>(
     if phrase!(r"^\w+ing\b").is_match(head) && !phrase!(r"\bmind\s*$").is_match(before) {
         return None;
     }
-    // "With it" is an approval only after "go ahead".
+    // "With it" is an approval only after "go ahead", and "to it" a rejection only after "no".
     if head.starts_with("with ") && !phrase!(r"\bgo ahead\s*$").is_match(before) {
+        return None;
+    }
+    if head.starts_with("to ") && !phrase!(r"\b(?:no|nope)\s*$").is_match(before) {
         return None;
     }
     Some((start, head))
@@ -570,6 +677,11 @@ pub(crate) fn parse_command(
         let Some(target) = regex.captures(head).and_then(|captures| captures.name("about")) else {
             continue;
         };
+        // "Roll the export back to planning" is a command, "the export goes back" a statement.
+        let first = target.as_str().split_whitespace().next().unwrap_or_default();
+        if *verb == Verb::RollBack && COMMAND_WORDS.contains(&first) {
+            continue;
+        }
         return Some(ChatCommand {
             verb: *verb,
             clause_index,
@@ -585,14 +697,28 @@ pub(crate) fn parse_command(
     {
         return None;
     }
+    let corrected = corrected_verb(head);
+    let correct = |text: &str| match corrected {
+        Some((verb, length)) => format!("{verb}{}", text.get(length..).unwrap_or_default()),
+        None => text.to_owned(),
+    };
+    // Position in the message of one in the corrected text.
+    let position = |at: usize| match corrected {
+        Some((verb, length)) => start + (at + length).saturating_sub(verb.len()),
+        None => start + at,
+    };
+    let shift = |range: Range<usize>| position(range.start)..position(range.end);
+    let (head, all) = (correct(head), correct(message.masked.get(start..)?));
     for (verb, regex) in COMMAND_REGEXES.iter() {
         // Text to pass on extends to the end of the message.
         let takes_payload = matches!(verb, Verb::Reply | Verb::Modify | Verb::Add | Verb::Convene);
-        let rest = if takes_payload { message.masked.get(start..)? } else { head };
+        let rest = if takes_payload { &*all } else { &*head };
         let Some(captures) = regex.captures(rest) else { continue };
         let target = captures.name("about")?;
-        // "Tell me" and "let us know" are questions.
-        if *verb == Verb::Reply && phrase!(r"^\s*(?:me|us)\b").is_match(target.as_str()) {
+        // "Tell me", "let us know" and "give me 3" are questions.
+        if matches!(verb, Verb::Reply | Verb::Grant | Verb::Rate)
+            && phrase!(r"^\s*(?:me|us)\b").is_match(target.as_str())
+        {
             return None;
         }
         let payload =
