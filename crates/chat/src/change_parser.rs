@@ -168,7 +168,8 @@ fn is_conditional(message: &MessageText<'_>, command: &ChatCommand) -> bool {
     let time = phrase!(
         r"\b(?:tomorrow|tonight|later|next week|after|next month|eod|end of (?:the )?(?:day|week)|this (?:afternoon|evening)|at (?:noon|midnight|lunch)|in (?:an?|half an|a few|a couple of|\d+|two|three) ?(?:h|hours?|mins?|minutes?|days?|weeks?|bit|while)|(?:on|before|after|by) (?:mon|tues|wednes|thurs|fri|satur|sun)day|at \d)\b"
     );
-    case.is_match(&text) || (command.verb != Verb::Pause && time.is_match(&text))
+    case.is_match(&text)
+        || (!matches!(command.verb, Verb::Pause | Verb::Acknowledge) && time.is_match(&text))
 }
 
 /// Returns the task that a command targets.

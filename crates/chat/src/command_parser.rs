@@ -511,7 +511,7 @@ const COMMAND_PATTERNS: &[(Verb, &str)] = &[
     (V::Reply, r"^let (?P<about>.+?) know:? (?:that )?(?P<words>(?s:.+))"),
     (
         V::Add,
-        r"^(?P<about>)(?P<words>(?:new|add|create|file|open|make|fix|implement|write|refactor|update|upgrade|bump|document|rename|remove|delete|improve|optimi[sz]e|support|build|migrate|move|extract|replace|clean ?up|introduce|port|convert|describe|translate|cover|speed up|allow|need|want|['’]d like|would like|task|bug|docs|chore|feature|test|set ?up|raise|log|submit|register|get rid of|integrate|develop|enable|expose|provide|simplify|split|deprecate|switch|generate|hide|reduce|increase|validate|cache|ensure|prevent)\b.*)",
+        r"^(?P<about>)(?P<words>(?:(?:high|medium|low|top)[- ]prio(?:rity)? (?:bug|task|ticket|feature|chore)|new|add|create|file|open|make|fix|implement|write|refactor|update|upgrade|bump|document|rename|remove|delete|improve|optimi[sz]e|support|build|migrate|move|extract|replace|clean ?up|introduce|port|convert|describe|translate|cover|speed up|allow|need|want|['’]d like|would like|task|bug|docs|chore|feature|test|set ?up|raise|log|submit|register|get rid of|integrate|develop|enable|expose|provide|simplify|split|deprecate|switch|generate|hide|reduce|increase|validate|cache|ensure|prevent)\b.*)",
     ),
 ];
 
@@ -547,6 +547,7 @@ const STATEMENT_PATTERNS: &[(Verb, &str)] = &[
         V::Cancel,
         r"^(?P<about>.+?) (?:can|may) (?:now )?be (?:cancell?ed|dropped|killed|closed)\s*(?:now)?$",
     ),
+    (V::Pause, r"^(?P<about>.+?) on hold(?: (?:please|pls|plz|for now))+\s*$"),
     (V::Pause, r"^(?P<about>.+?) (?:can|may) (?:now )?be paused\s*(?:now)?$"),
     (V::Resume, r"^(?P<about>.+?) (?:can|may) (?:now )?be resumed\s*(?:now)?$"),
     (V::Retry, r"^(?P<about>.+?) (?:can|may) (?:now )?be (?:retried|rerun)\s*(?:now)?$"),
@@ -610,7 +611,11 @@ pub(crate) fn parse_commands(message: &MessageText<'_>, context: &ChatContext) -
         return commands;
     }
     for (index, clause) in message.clauses.iter().enumerate() {
-        let Some(command) = parse_command(message, index, clause) else {
+        let command = parse_command(message, index, clause).filter(|command| {
+            let text = message.masked.get(command.start..clause.range.end).unwrap_or_default();
+            command.is_statement || !task_reference::starts_with_title(text, context)
+        });
+        let Some(command) = command else {
             // "In the transcript I see: approve it" is a report. "Please:" and "the export:"
             // introduce a command.
             if clause.ends_with_colon && !can_precede_command(message.clause_text(clause), context)
@@ -632,7 +637,10 @@ pub(crate) fn parse_commands(message: &MessageText<'_>, context: &ChatContext) -
 fn can_precede_command(clause: &str, context: &ChatContext) -> bool {
     let polite = phrase!(POLITE_PREFIX).find(clause).map_or(0, |polite| polite.end);
     let rest = clause.get(polite..).unwrap_or_default();
-    rest.trim().is_empty() || task_reference::is_task_name(rest, context, Verb::Cancel)
+    let is_lesson = phrase!(r"\b(?:lesson|rule|learning|convention)s?\s*$");
+    rest.trim().is_empty()
+        || is_lesson.is_match(rest)
+        || task_reference::is_task_name(rest, context, Verb::Cancel)
 }
 
 /// Returns the part of a clause where a command can start, after polite words, with its offset.
@@ -653,6 +661,10 @@ pub(crate) fn command_head<'a>(
     let head = text.get(polite.end..)?;
     // "Approving it was wrong" is a remark; "would you mind approving it" is a request.
     if phrase!(r"^\w+ing\b").is_match(head) && !phrase!(r"\bmind\s*$").is_match(before) {
+        return None;
+    }
+    // "Do I need to approve it" asks.
+    if phrase!(r"\bdo (?:i|we|you|u)\b").is_match(before) {
         return None;
     }
     // "With it" is an approval only after "go ahead", and "to it" a rejection only after "no".
@@ -696,6 +708,20 @@ pub(crate) fn parse_command(
         .is_match(head)
     {
         return None;
+    }
+    // "The plan is fine, go ahead" is an approval; "go ahead and cancel it" is not.
+    let is_last = clause_index + 1 == message.clauses.len();
+    let go_ahead = phrase!(r"\bgo ahead\s*$");
+    if head.trim().is_empty() && clause_index > 0 && is_last {
+        let is_approval = go_ahead.is_match(message.clause_text(clause));
+        return is_approval.then(|| ChatCommand {
+            verb: Verb::LooksGood,
+            clause_index,
+            start,
+            target: start..start,
+            payload: None,
+            is_statement: false,
+        });
     }
     let corrected = corrected_verb(head);
     let correct = |text: &str| match corrected {

@@ -16,7 +16,7 @@ use crate::{
 /// Returns true if the message is a plain confirmation.
 pub(crate) fn is_yes(message: &MessageText<'_>) -> bool {
     let only = phrase!(
-        r"^[\s,.!]*(?:(?:yes|y|yep|yeah|yup|ok|okay|k|sure|confirm|confirmed|go ahead|go for it|do it|do that|please do|absolutely|of course|affirmative|correct|exactly|(?:that['’]?s )?right|that['’]?s it|sounds (?:good|right)|sure thing|fine by me|make it so|proceed|go|please|pls|thanks|thank you|thx|now|then)\b[\s,.!]*)+$"
+        r"^[\s,.!]*(?:(?:yes|y|yep|yeah|yup|ok|okay|k|sure|confirm|confirmed|go ahead|go for it|do it|do that|please do|absolutely|of course|affirmative|correct|exactly|(?:that['’]?s )?(?:right|correct|fine|ok|okay)|that['’]?s it|alright|sounds (?:good|right)|sure thing|fine by me|make it so|proceed|go|please|pls|thanks|thank you|thx|now|then)\b[\s,.!]*)+$"
     );
     let yes = phrase!(
         r"\b(?:yes|y|yep|yeah|yup|ok|okay|k|sure|confirm|confirmed|go|do it|do that|please do|absolutely|of course|affirmative|correct|exactly|right|sounds (?:good|right)|fine by me|make it so|proceed)\b"
@@ -59,7 +59,7 @@ pub(crate) fn parse_confirmation(
         return unclear(Clarification::Condition, "conditional confirmation");
     }
     let no = phrase!(
-        r"^[\s,.!]*(?:(?:hmm+|wait|no|nope|nah|n|never ?mind|nvm|please|pls|thanks|thx|don['’]?t|do not|do that|do it|not|yet|now|sure|so fast|stop|abort|cancel|that['’]?s|that|it|forget|leave|as it is|as is|like that|wrong (?:one|task|thing)|wrong|what i (?:meant|mean|wanted)|changed my mind|maybe later|later|after all|oops|oh|hold on|hang on|rather|i['’]?m|am|i|actually|sorry|better|a|second|sec|minute|moment|bit|let['’]?s)\b[\s,.!]*)+$"
+        r"^[\s,.!]*(?:(?:hmm+|wait|no|nope|nah|n|never ?mind|nvm|please|pls|thanks|thank you|thx|don['’]?t|do not|do that|do it|not|yet|now|sure|so fast|stop|abort|cancel|that['’]?s|that|it|forget|leave|as it is|as is|like that|wrong (?:one|task|thing)|wrong|what i (?:meant|mean|wanted)|changed my mind|maybe later|later|after all|oops|oh|hold on|hang on|rather|i['’]?m|am|i|actually|sorry|better|a|second|sec|minute|moment|bit|let['’]?s)\b[\s,.!]*)+$"
     );
     let negative = phrase!(
         r"\b(?:no|nope|nah|n|never ?mind|nvm|don['’]?t|not|stop|abort|cancel|forget|leave|wait|hold|hang|wrong|changed my mind)\b"
@@ -115,7 +115,10 @@ pub(crate) fn parse_question(message: &MessageText<'_>, context: &ChatContext) -
     if !names_task && !phrase!(r"\bwhy\b").is_match(text) && is_inbox(text) {
         return interpretation(Intent::Inbox, 85, "question about the inbox");
     }
-    if let Some(aspect) = parse_aspect(text) {
+    // "A summary of what got done" is a list.
+    let lists_work = !names_task && is_list(text, names_task, context);
+    let aspect = parse_aspect(text).filter(|aspect| !(lists_work && *aspect == Aspect::Report));
+    if let Some(aspect) = aspect {
         let reference = preferred_for(aspect, reference, context);
         return match referenced_task(&reference, context, true) {
             Ok(Some(task)) => {
@@ -183,7 +186,7 @@ fn has_several_questions(message: &MessageText<'_>) -> bool {
 
 fn is_question(message: &MessageText<'_>) -> bool {
     let question_start = phrase!(
-        r"^[^\w\x1a]*(?:(?:so|and|hey|hi|hello|yo|ok|okay|well|but|btw|also|um|then|please|pls|good morning|morning|quick (?:question|check|one))\W+)*(?:what|whats|what['’]s|where['’]?s|how['’]s|who|who['’]?s|why|when|where|which|how|hows|hw|where['’]?s|is|are|was|were|does|do (?:i|we|you|u|they|these|those|any|all|it|our|my|tests?|gates?)|did|has|have (?:i|we|you|u|they|the|any|all)|can|could|should|shall|would|will (?:i|we|you|u|it|the|this|that|they|there)|am i|may|any|anything|anyone)\b"
+        r"^[^\w\x1a]*(?:(?:so|and|hey|hi|hello|yo|ok|okay|well|but|btw|also|um|then|please|pls|good morning|morning|quick (?:question|check|one))\W+)*(?:what|whats|what['’]s|where['’]?s|how['’]s|who|who['’]?s|why|when|where|which|how|hows|hw|where['’]?s|is|are|was|were|does|do (?:i|we|you|u|they|these|those|any|all|it|our|my|tests?|gates?)|did|has|have (?:i|we|you|u|they|the|any|all)|can|could|should|shall|would|will (?:i|we|you|u|it|the|this|that|they|there)|am i|may|any|anything|anyone|(?:if|when) (?:i|we|you|u) .*\b(?:what|how|will|would|does|do|can))\b"
     );
     message
         .clauses
@@ -195,7 +198,7 @@ fn is_question(message: &MessageText<'_>) -> bool {
 /// the work.
 fn is_help(text: &str, names_task: bool) -> bool {
     let about_tamma = phrase!(
-        r"^/?help\b|\bwho (?:are|r) (?:you|u)\b|\b(?:who|what)(?:['’]?s| is) tamma\b|^\W*what are you\W*$|\bwhat (?:can|do) (?:you|u) (?:do|understand)\b|\b(?:sort|kinds?|types?) of (?:things|messages|questions|commands)\b|\b(?:what|which|all|list of|the|available|your) commands\b|\bcommands do you\b|\bwhat (?:can|could|should|may) i (?:ask|say|tell|type|write)\b|\bwhat can i do(?: here| with (?:you|this|tamma))?\W*$|\bhow (?:do|can|could|would|should) i\b|\bhow do(?:es)? (?:this|it|that|tamma|the chat|ratings?|approvals?|the council|lessons?|reviews?|plans?|budgets?|the budget|pausing|retries|stories|pipelines)(?: thing)? work\b|\bdifference between\b|^what do(?:es)? (?:\x1a+|an? )?\w* ?(?:mean|do)\b|^\W*what(?:['’]?s| is| are) (?:an? |the )?(?:gates?|council|tiers?|engines?|iterations?|pipelines?|salvage|override|blockers?|ceremony|soft timeouts?|knowledge base|inbox)\W*$|^\W*(?:so )?what(?:['’]?s| is| are) (?:an? (?:task|plan|lesson|rule|story|review|agent)|this(?: thing| bot)?(?: for| about)?)\W*$|\bis there (?:an? |any )?(?:manual|documentation|docs|guide|tutorial|help)\W*$|\b(?:what happens|what if)\b.*\b(?:reject|approve|cancel|pause|abandon|skip|accept|retry|retire|rate)\b.* an? (?:plan|task|lesson|change)\b|\b(?:generally|in general)\W*$"
+        r"^/?help\b|\bhelp(?: me| please| pls)?\W*$|^\W*how to\b|\bhow (?:this|it|tamma) works\b|\bexplain the (?:approval|review|rating|planning) process\b|\bwho (?:are|r) (?:you|u)\b|\b(?:who|what)(?:['’]?s| is) tamma\b|^\W*what are you\W*$|\bwhat (?:can|do) (?:you|u) (?:do|understand)\b|\b(?:sort|kinds?|types?) of (?:things|messages|questions|commands)\b|\b(?:what|which|all|list of|the|available|your) commands\b|\bcommands do you\b|\bwhat (?:can|could|should|may) i (?:ask|say|tell|type|write)\b|\bwhat can i do(?: here| with (?:you|this|tamma))?\W*$|\bhow (?:do|can|could|would|should) i\b|\bhow do(?:es)? (?:this|it|that|tamma|the chat|ratings?|approvals?|the council|lessons?|reviews?|plans?|budgets?|the budget|pausing|retries|stories|pipelines)(?: thing)? work\b|\bdifference between\b|^what do(?:es)? (?:\x1a+|an? )?\w* ?(?:mean|do)\b|^\W*what(?:['’]?s| is| are) (?:an? |the )?(?:gates?|council|tiers?|engines?|iterations?|pipelines?|salvage|override|blockers?|ceremony|soft timeouts?|knowledge base|inbox)\W*$|^\W*(?:so )?what(?:['’]?s| is| are) (?:an? (?:task|plan|lesson|rule|story|review|agent)|this(?: thing| bot)?(?: for| about)?)\W*$|\bis there (?:an? |any )?(?:manual|documentation|docs|guide|tutorial|help)\W*$|\b(?:what happens|what if)\b.*\b(?:reject|approve|cancel|pause|abandon|skip|accept|retry|retire|rate)\b.* an? (?:plan|task|lesson|change)\b|\b(?:generally|in general)\W*$"
     );
     let how = phrase!(
         r"\bhow (?:do|can|would) (?:we|you|u) (?:approve|reject|accept|cancel|pause|resume|retry|skip|rate|add|create|file|open|use|start|ask|talk|know|confirm|undo|learn|work)\b|\bhow do(?:es)? .*\bwork\b|\bexplain how .*\bworks?\b"
@@ -223,7 +226,7 @@ fn parse_talk(
     }
     // "Maybe cancel it?" is neither a request nor a question about the work.
     let hesitant = phrase!(
-        r"^\W*(?:(?:hmm+|hm|uh|um|well|so|ok|okay)\W+)*(?:(?:maybe|perhaps|possibly|shouldn['’]?t we|i think we should|i guess we should)\b|(?:maybe|perhaps) )"
+        r"^\W*(?:(?:hmm+|hm|uh|um|well|so|ok|okay)\W+)*(?:(?:maybe|perhaps|possibly|shouldn['’]?t we|(?:i (?:guess|think|suppose|reckon)|i['’]?d say) (?:we|you|it|that) (?:should|could|can|might|may|better))\b)"
     );
     if hesitant.is_match(text) && has_command_word(text) {
         return possible_request();
@@ -251,6 +254,7 @@ fn parse_talk(
         return talk("reports what someone else wants");
     }
     if phrase!(r"\b(?:maybe|perhaps|probably)\b.*\b(?:should|could|might|ought)\b|\b(?:someone|somebody|we) (?:should|ought to)\b").is_match(text)
+        && !phrase!(r"\b(?:should|ought) (?:not|never)\b").is_match(text)
         && has_command_word(text)
     {
         return possible_request();
@@ -278,7 +282,7 @@ fn parse_talk(
     }
     if phrase!(r"^\W*(?:if|when|once|as soon as|unless|provided)\b").is_match(text)
         && action_word.is_match(text)
-        && !phrase!(r"\bi['’]?(?:d|ll|m)\b|\bi (?:would|will|could|might|can)\b|\bwere\b")
+        && !phrase!(r"^\W*\w+ (?:i|we|you|u)\b|\b(?:what|how|who|why)\b|\bi['’]?(?:d|ll|m)\b|\bi (?:would|will|could|might|can)\b|\bwere\b")
             .is_match(text)
     {
         let unclear = Intent::Unclear(Clarification::Condition);
@@ -308,7 +312,7 @@ fn parse_talk(
 /// Recognises greetings, thanks, feelings and remarks. A statement about a task can be a request.
 fn is_small_talk(text: &str, names_task: bool) -> bool {
     let greeting = phrase!(
-        r"^\W*(?:hi|hello|hey|yo|thanks|thank you|thx|ty|tysm|cheers|bye|morning|good (?:morning|evening|night|afternoon|job|work|stuff|one|point|bot|catch|luck)|nice|great|cool|awesome|amazing|perfect|excellent|brilliant|lovely|neat|sweet|appreciate|back from|that was|wow|lol|lmao|haha\w*|welcome|sorry|see you|brb|gtg|afk|ok|okay|alright|never ?mind|nvm|no|nope|oh no|sure|fair enough|got it|makes sense|congrat\w*|well done|have an? (?:nice|good|great|lovely)|ugh+|argh+|meh|hmm+|yay|oops|damn|wtf|omg|phew|interesting|funny|whatever|happy \w+day)\b|\bthank (?:you|u)\b|^(?:looks|sounds) "
+        r"^\W*(?:hi|hello|hey|yo|thanks|thank you|thx|ty|tysm|cheers|bye|morning|good (?:morning|evening|night|afternoon|job|work|stuff|one|point|bot|catch|luck)|nice|great|cool|awesome|amazing|perfect|excellent|brilliant|lovely|neat|sweet|appreciate|back from|that was|that['’]?s (?:great|good|nice|awesome|cool|amazing|bad|sad|funny|wonderful|all|crazy|hilarious)|wow|lol|lmao|haha\w*|welcome|sorry|see you|brb|gtg|afk|ok|okay|alright|never ?mind|nvm|no|nope|oh no|sure|fair enough|got it|makes sense|congrat\w*|well done|have an? (?:nice|good|great|lovely)|ugh+|argh+|meh|hmm+|yay|oops|damn|wtf|omg|phew|interesting|funny|whatever|happy \w+day)\b|\bthank (?:you|u)\b|^\W*(?:i )?will do\W*$|^(?:looks|sounds) "
     );
     let lookup = phrase!(
         r"\b(?:show|list|status|update on|news|give me|send me|tell me|inbox|overview|logs?|diff|what about|how about)\b"
@@ -317,11 +321,11 @@ fn is_small_talk(text: &str, names_task: bool) -> bool {
         return !lookup.is_match(text);
     }
     let feeling = phrase!(
-        r"\b(?:you['’]?re|you are|ur|u r) (?:doing|so |an? |the |really |very |great|awesome|welcome|useless|slow|stupid|dumb|annoying|terrible|wrong|right|funny|fast|hired|fired)|\bi (?:hate|love|like|hope|miss|feel|wish|enjoy)\b"
+        r"\b(?:you['’]?re|you are|ur|u r) (?:doing|so |an? |the |really |very |great|awesome|welcome|useless|slow|stupid|dumb|annoying|terrible|wrong|right|funny|fast|hired|fired)|^\W*(?:you|u) (?:rock|rule|suck|nailed|did|made|saved|guys)\b|\bi (?:hate|love|like|hope|miss|feel|wish|enjoy)\b"
     );
     // "I'll look at it after lunch" is a remark; "I'd like to see it" is not.
     let remark = phrase!(
-        r"^\W*(?:i['’]?(?:m|ll|ve)|i (?:am|will|was|have|had|did|already|just|might|may|could|can['’]?t|cannot|don['’]?t|know|guess|told|talked|spoke|approved|cancell?ed|rejected|paused|looked|saw|see|got)|we (?:are|were|have|had|will|did|just|already|might|can['’]?t)|we['’]?(?:re|ll|ve)|he|she|they|my \w+ (?:is|was|has|had|just|said|thinks|wants)|this is|that is|that['’]s|it['’]s|will) "
+        r"^\W*(?:i['’]?(?:m|ll|ve)|i (?:am|will|was|have|had|did|already|just|might|may|could|can['’]?t|cannot|don['’]?t|know|guess|told|talked|spoke|approved|cancell?ed|rejected|paused|looked|saw|see|got)|we (?:are|were|have|had|will|did|just|already|might|can['’]?t)|we['’]?(?:re|ll|ve)|he|she|they|my \w+ (?:is|was|has|had|just|said|thinks|wants)|this is|that is|that['’]s|it['’]s|will (?:do|review|check|look|be|have|get|answer|reply|let|ask|think|test|try)) "
     );
     let statement = phrase!(
         r"^\W*(?:the|our|a|an|some|all|btw|fyi)\b[^?]*\b(?:is|are|was|were|has|have|had|went|came|broke|left|says|said|seems|looks|works|got)\b"
@@ -359,25 +363,29 @@ fn question_group(text: &str) -> Option<u8> {
 
 fn is_inbox(text: &str) -> bool {
     phrase!(
-        r"\binbox\b|\b(?:am|are) (?:i|we) (?:blocking|holding)\b|\bam i the (?:bottleneck|blocker)\b|\b(?:need|needs|needed|awaits?|awaiting|requires?|expects?) (?:me|us|my|a human|a person|a decision|some(?:one|body)|human)\b|\bi (?:can|could) (?:unblock|help with|act on)\b|\bmy (?:ok|okay|go|side|blessing|call|word|opinion|feedback|action|yes)\b|\bdecisions? (?:are |is )?(?:still )?(?:open|pending|outstanding|waiting|due|needed|left)\b|\b(?:open|pending|outstanding) decisions?\b|\bwant me to\b|\bapprovals? waiting\b|\b(?:expect|need|require) (?:from me|me to)\b|\b(?:for|on|from) me\b|\bmy (?:approval|attention|plate|decision|review|turn|input|answer|reply|queue|todo|sign-?off)\b|\bi owe\b|\btodos?\b|\bapprovals? (?:outstanding|open|pending|left|missing|due)\b|\b(?:outstanding|open|pending) approvals?\b|\bwhat should i (?:look at|do|start with|work on|tackle)\b|\b(?:waiting|waits?|pending|need|needs|ready) (?:for |my |an? )*(?:approval|review|decision)|\bi (?:should|need to|have to|must|can|could) (?:decide|approve|review|answer|look|do)|\b(?:can|should|must) i (?:approve|decide|review|answer|do)\b.*\b(?:now|next|today)|\bwhat (?:can|should|do|must) i (?:need to |have to )?(?:approve|decide|review|answer)|\bquestions? from\b|\bopen questions?\b|\bquestions? (?:is|are) (?:still )?open\b|\b(?:anything|something|nothing|what(?: is|['’]s)?|more) (?:left |there )?(?:for me )?to (?:approve|decide|review|answer|sign|confirm)\b"
+        r"\binbox\b|\b(?:am|are) (?:i|we) (?:blocking|holding)\b|\bam i the (?:bottleneck|blocker)\b|\b(?:need|needs|needed|awaits?|awaiting|requires?|expects?) (?:me|us|my|a human|a person|a decision|some(?:one|body)|human)\b|\bi (?:can|could) (?:unblock|help with|act on)\b|\bmy (?:ok|okay|go|side|blessing|call|word|opinion|feedback|action|yes)\b|\bdecisions? (?:are |is )?(?:still )?(?:open|pending|outstanding|waiting|due|needed|left)\b|\b(?:open|pending|outstanding) decisions?\b|\bwant me to\b|\b(?:where|when|how) am i needed\b|\bdo i (?:need|have) to (?:approve|decide|review|answer|do|sign|look|check)\b|\bapprovals? (?:are (?:you|u) )?(?:still )?waiting\b|\bmy next\b|\bnext for me\b|\b(?:expect|need|require) (?:from me|me to)\b|\b(?:for|on|from) me\b|\bmy (?:approval|attention|plate|decision|review|turn|input|answer|reply|queue|todo|sign-?off)\b|\bi owe\b|\btodos?\b|\bapprovals? (?:outstanding|open|pending|left|missing|due)\b|\b(?:outstanding|open|pending) approvals?\b|\bwhat should i (?:look at|do|start with|work on|tackle)\b|\b(?:waiting|waits?|pending|need|needs|ready) (?:for |my |an? )*(?:approval|review|decision)|\bi (?:should|need to|have to|must|can|could) (?:decide|approve|review|answer|look|do)|\b(?:can|should|must) i (?:approve|decide|review|answer|do)\b.*\b(?:now|next|today)|\bwhat (?:can|should|do|must) i (?:need to |have to )?(?:approve|decide|review|answer)|\bquestions? from\b|\bopen questions?\b|\bquestions? (?:is|are) (?:still )?open\b|\b(?:anything|something|nothing|what(?: is|['’]s)?|more) (?:left |there )?(?:for me )?to (?:approve|decide|review|answer|sign|confirm)\b"
     )
     .is_match(text)
 }
 
 fn parse_aspect(text: &str) -> Option<Aspect> {
     let looks_like = phrase!(
-        r"\bwhat (?:does|do|did|will) .*\b(?P<what>plan|diff|patch|change)s?\b.*\blooks? like\b"
+        r"\bwhat (?:does|do|did|will|['’]?s|is) .*\b(?P<what>plan|diff|patch|change)s?\b.*\b(?:looks? like|say|says|contain|consist of|propose)\b"
     );
     if let Some(at) = looks_like.group(text, "what") {
         return Some(if text.get(at) == Some("plan") { Aspect::Plan } else { Aspect::Diff });
     }
     let changed = phrase!(
-        r"\b(?:show|see)\b.* what (?:you|u|it|the agent|they) (?:have |has )?(?:changed|did|edited|modified)\b|^\W*(?:(?:so|ok|and) )*what (?:exactly )?(?:did|have) (?:you|u) (?:actually )?(?:change|modify|edit|touch)(?:d|ed)?\b"
+        r"\b(?:show|see)\b.* what (?:you|u|it|the agent|they) (?:have |has )?(?:changed|did|edited|modified)\b|^\W*(?:(?:so|ok|and) )*what (?:exactly )?(?:did|have) (?:you|u) (?:actually )?(?:change|modify|edit|touch)(?:d|ed)?\b|\bwhat (?:exactly )?(?:was|were|has been|got) (?:changed|edited|modified)\b"
     );
     if changed.is_match(text) {
         return Some(Aspect::Diff);
     }
-    if phrase!(r"\bwhat did (?:it|the agent) (?:print|log|output)\b").is_match(text) {
+    if phrase!(
+        r"\bwhat did (?:it|the agent) (?:print|log|output)\b|\bagent (?:is )?(?:printing|logging)\b"
+    )
+    .is_match(text)
+    {
         return Some(Aspect::Log);
     }
     if phrase!(r"\b(?:why|who|which|how many|how come|should|explain|does|do)\b").is_match(text) {
@@ -421,7 +429,7 @@ fn parse_aspect(text: &str) -> Option<Aspect> {
 }
 
 fn is_list(text: &str, names_task: bool, context: &ChatContext) -> bool {
-    if phrase!(r"\b(?:tasks?|tickets?|issues|bugs) (?:about|on|with|that mention|mentioning|for|related to|regarding|concerning|around)\b").is_match(text)
+    if phrase!(r"\b(?:tasks?|tickets?|issues|bugs)(?: (?:do|did) (?:we|you) have| are there| we have| open)? (?:about|on|with|that mention|mentioning|for|related to|regarding|concerning|around)\b").is_match(text)
         && phrase!(r"\b(?:tasks|tickets|issues|bugs)\b|\b(?:is|are) there\b|\b(?:do|have) (?:we|you)\b|\bany\b").is_match(text)
     {
         return true;
@@ -431,7 +439,7 @@ fn is_list(text: &str, names_task: bool, context: &ChatContext) -> bool {
     }
     !names_task
         && phrase!(
-            r"\b(?:tasks|jobs|ones|everything|rundown|recap|agents (?:busy|active|idle)|overview|agents working|going on)\b|^\W*(?:list|tasks)\W*$|\b(?:any|some)(?:thing|one)?\b.*\b(?:stuck|running|fail\w*|broken?|break|blocked|paused|done|wrong|new|red|crash\w*|cancell?ed|queued|finished|completed|shipped|merged|delivered|planned|in review|in progress)\b|\b(?:tickets|failures|backlog)\b|\b(?:the|a) list\b|\bon (?:the|our) (?:board|list|agenda)\b|\bwhat (?:do|must|should) (?:we|you|u) (?:still )?(?:have|need|got) to do\b|\b(?:who|what)(?:['’]?s| is| are| r)?\b.*\b(?:working on|up to)\b|\bwhat (?:are|r) (?:you|u|they|we)\b.*\b(?:doing|planning|building)\b|\bwhat (?:did|have|has) (?:we|you|u|they|the team|everyone|it)\b.*\b(?:ship|deliver|finish|complete|merge|close|done|get through|achieve)(?:d|ed)?\b|\bwhat went wrong (?:since|today|yesterday|this|last)\b|^\W*(?:failed|completed|finished|done|cancell?ed|paused|queued|running|stuck|blocked|open)(?: (?:ones|stuff|things|work|today|yesterday|this \w+|last \w+|please|pls|now|rn))*\W*$|^\W*(?:so |hi |hey |ok )*what(?:['’]?s| is| are| has| have| did| got| was| were)?\b.*\b(?:running|fail(?:ed|ing|s)?|paused|stuck|done|finish(?:ed)?|cancell?ed|completed?|progress|queued?|review|planned|planning|blocked|broke|merged|shipped|delivered|open|left|backlog|upcoming)\b"
+            r"\b(?:tasks|jobs|ones|everything|rundown|recap|agents (?:busy|active|idle)|overview|agents working|going on)\b|^\W*(?:list|tasks)\W*$|\b(?:any|some)(?:thing|one)?\b.*\b(?:stuck|running|fail\w*|broken?|break|blocked|paused|done|wrong|new|red|crash\w*|cancell?ed|queued|finished|completed|shipped|merged|delivered|planned|in review|in progress)\b|\b(?:tickets|failures|backlog)\b|\bwhat else\b|\bwhat (?:have )?you(?:['’]ve| have)? got\b|\bcooking\b|\bagents are\b|\bcurrent(?:ly)? (?:work|active|open)\b|\bworked on\b|^\W*(?:so |ok )*what do (?:we|you|u) have\b|\bsummary of (?:what|everything|the (?:day|week|month)|today|yesterday|this|last)\b|\bwork in progress\b|\b(?:the|a) list\b|\bon (?:the|our) (?:board|list|agenda)\b|\bwhat (?:do|must|should) (?:we|you|u) (?:still )?(?:have|need|got) to do\b|\b(?:who|what)(?:['’]?s| is| are| r)?\b.*\b(?:working on|up to)\b|\bwhat (?:are|r) (?:you|u|they|we)\b.*\b(?:doing|planning|building)\b|\bwhat (?:did|have|has) (?:we|you|u|they|the team|everyone|it)\b.*\b(?:ship|deliver|finish|complete|merge|close|done|get through|achieve)(?:d|ed)?\b|\bwhat went wrong (?:since|today|yesterday|this|last)\b|^\W*(?:failed|completed|finished|done|cancell?ed|paused|queued|running|stuck|blocked|open)(?: (?:ones|stuff|things|work|today|yesterday|this \w+|last \w+|please|pls|now|rn))*\W*$|^\W*(?:so |hi |hey |ok )*what(?:['’]?s| is| are| has| have| did| got| was| were)?\b.*\b(?:running|fail(?:ed|ing|s)?|paused|stuck|done|finish(?:ed)?|cancell?ed|completed?|progress|queued?|review|planned|planning|blocked|broke|merged|shipped|delivered|open|left|backlog|upcoming)\b"
         )
         .is_match(text)
 }
@@ -456,7 +464,9 @@ fn parse_selection(text: &str) -> TaskSelection {
         (TaskSelection::Stuck, phrase!(r"\b(?:stuck|blocked|escalated)\b")),
         (
             TaskSelection::Running,
-            phrase!(r"\b(?:running|in progress|working on|active|busy|doing|up to|building)\b"),
+            phrase!(
+                r"\b(?:running|in progress|worked on|working on|active|busy|doing|up to|building|cooking|current)\b"
+            ),
         ),
         (
             TaskSelection::Completed,
@@ -489,7 +499,7 @@ fn parse_period(text: &str) -> Option<Period> {
 
 fn parse_search(message: &MessageText<'_>) -> Option<String> {
     let about = phrase!(
-        r"\b(?:tasks?|tickets?|issues|bugs|lessons?|learnings?|rules?|know) (?:about|on|with|that mention|mentioning|for|related to|regarding|concerning|around) (?P<what>[^?.!,\n]+)"
+        r"\b(?:tasks?|tickets?|issues|bugs|lessons?|learnings?|learn(?:ed|t)|rules?|know)(?: (?:do|did) (?:we|you) have| are there| we have| open)? (?:about|on|with|that mention|mentioning|for|related to|regarding|concerning|around) (?P<what>[^?.!,\n]+)"
     );
     let at: Range<usize> = about.group(&message.masked, "what")?;
     Some(message.original_text(at)).filter(|text| !text.is_empty())
@@ -546,7 +556,7 @@ pub(crate) fn question_topic(text: &str) -> Topic {
 
 fn is_status(text: &str) -> bool {
     phrase!(
-        r"\b(?:status|satus|state|update|progress|news|how['’]?s|how is|how are|hows|how far|where|wheres|where['’]s|when will|stands?|doing|going|next for|happening|waiting|up w(?:ith)?|tell me about|what about|how about|still|eta|movement|coming along|any luck|became of|come of|remind me what)\b|^\W*(?:(?:so|hi|hey|ok|please|pls|can (?:you|u)|could (?:you|u))\W+)*(?:show|open|see|view|display|describe|check)\b"
+        r"\b(?:status|satus|state|update|progress|news|how['’]?s|how is|how are|hows|how far|where|wheres|where['’]s|when will|stands?|doing|going|next for|happening|waiting|up w(?:ith)?|tell me about|what about|how about|still|eta|movement|coming along|any luck|up to|what['’]?s w(?:ith)?|became of|come of|remind me what)\b|^\W*(?:(?:so|hi|hey|ok|please|pls|can (?:you|u)|could (?:you|u))\W+)*(?:show|open|see|view|display|describe|check)\b"
     )
     .is_match(text)
 }
@@ -558,10 +568,10 @@ fn asks_state(text: &str) -> bool {
         r"(?:^|[,.?!:;]\s|\s[-–—]\s)\W*(?:(?:so|hi|hey|hello|ok|and|but|btw|please|pls|quick question)\W+)*(?:is|are|was|were|has|have|did|does)\b|\b(?:know|wonder|wondering|see|check|tell me) (?:whether|if)\b|^\W*(?:[a-z0-9#'’-]+[ ,-]+){0,6}[a-z]+\W*\?+\s*$"
     );
     let state = phrase!(
-        r"\b(?:done|finish(?:ed|es)?|fixed|ready|merged|running|stuck|blocked|paused|approved|cancel|cancell?ed|rejected|accepted|fail(?:ed|ing|s)?|live|start(?:ed)?|working|waiting|completed?|over|still|yet|already|ever|broken|deployed|shipped|closed|in (?:progress|review|planning)|through|on hold|progressing|moving|going|queued|planned|delivered|resolved|solved|anywhere|retried|resumed|underway|headway|looked (?:at|into)|now)\b"
+        r"\b(?:done|finish(?:ed|es)?|fixed|ready|merged|running|stuck|blocked|paused|approved|cancel|cancell?ed|rejected|accepted|fail(?:ed|ing|s)?|live|start(?:ed)?|working|waiting|completed?|over|still|yet|already|ever|broken|deployed|shipped|closed|in (?:progress|review|planning)|through|on hold|progressing|moving|going|queued|planned|delivered|resolved|solved|anywhere|retried|resumed|underway|headway|nearly|almost|there yet|looked (?:at|into)|now)\b"
     );
     let other = phrase!(
-        r"\b(?:why|who|whose|which|how|what|should|shall|would|could|may|risk\w*|safe|explain|if (?:i|we|you)|(?:ok|okay|good|fine|right|wise|possible|normal|allowed) to|can (?:i|we)|tests?|files?|gates?|council|agent|plan (?:cover|include|handle|need)s?)\b"
+        r"\b(?:why|who|whose|which|how|what|should|shall|would|could|may|risk\w*|safe|explain|if (?:i|we|you)|(?:ok|okay|good|fine|right|wise|smart|clever|worth|sensible|possible|normal|allowed) to|since|can (?:i|we)|tests?|files?|gates?|council|agent|plan (?:cover|include|handle|need)s?)\b"
     );
     let strong = phrase!(
         r"\bwhen (?:can|will|could|do|does|is|are)\b|\bwhat (?:phase|stage|state|step|status)\b|\bhow much (?:longer|more time)\b|\bhow (?:far|close)\b|\bwhat (?:became|has become|came) of\b"

@@ -237,6 +237,18 @@ pub(crate) fn find_subject(text: &str, context: &ChatContext) -> TaskReference {
     named.map_or(whole, TaskReference::One)
 }
 
+/// Returns true if a text starts like the title of a task, as in "rate limit, is it done?". Two words
+/// that can describe a task decide.
+pub(crate) fn starts_with_title(text: &str, context: &ChatContext) -> bool {
+    let words = tokenize(text);
+    context.tasks.iter().any(|task| {
+        let title = task.title.to_ascii_lowercase();
+        let title = tokenize(&title);
+        let same = words.iter().zip(&title).take_while(|(word, other)| word.1 == other.1);
+        same.filter(|(word, _)| !content_words(word.1).is_empty()).count() > 1
+    })
+}
+
 /// Returns true if a text has no word besides common ones and those of a task's title.
 pub(crate) fn is_only_name(text: &str, task: TaskId, context: &ChatContext) -> bool {
     const ASIDES: [&str; 5] = ["check", "quick", "question", "movement", "luck"];
