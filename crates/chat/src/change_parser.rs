@@ -117,7 +117,11 @@ fn single_command<'a>(
                     TaskReference::Pronoun | TaskReference::Nothing
                 )
             };
-            (*command, others.iter().any(|other| other.verb != command.verb || names_task(other)))
+            // "Send it back, please add a test" says what is missing.
+            let is_reason =
+                |other: &ChatCommand| command.verb == Verb::Reject && other.verb == Verb::Add;
+            let is_more = |other: &ChatCommand| other.verb != command.verb || names_task(other);
+            (*command, others.iter().any(|other| is_more(other) && !is_reason(other)))
         }
     };
     let target_text = message.masked.get(command.target.clone()).unwrap_or_default();
@@ -163,10 +167,10 @@ fn is_conditional(message: &MessageText<'_>, command: &ChatCommand) -> bool {
     let text = message.masked.get(..end).unwrap_or_default();
     let text = text.replace("once more", "").replace("once again", "").replace("at once", "");
     let case = phrase!(
-        r"\b(?:if|unless|once|whenever|when|provided|assuming|in case|as soon as|as long as)\b"
+        r"\b(?:if|unless|once|whenever|when|provided|assuming|in case|as soon as|as long as)\b|^\W*should (?:the|it|this|that|they|any|all)\b"
     );
     let time = phrase!(
-        r"\b(?:tomorrow|tonight|later|next week|after|next month|eod|end of (?:the )?(?:day|week)|this (?:afternoon|evening)|at (?:noon|midnight|lunch)|in (?:an?|half an|a few|a couple of|\d+|two|three) ?(?:h|hours?|mins?|minutes?|days?|weeks?|bit|while)|(?:on|before|after|by) (?:mon|tues|wednes|thurs|fri|satur|sun)day|at \d)\b"
+        r"\b(?:until|till|wait for|tomorrow|tonight|later|next week|after|next month|eod|end of (?:the )?(?:day|week)|this (?:afternoon|evening)|at (?:noon|midnight|lunch)|in (?:an?|half an|a few|a couple of|\d+|two|three) ?(?:h|hours?|mins?|minutes?|days?|weeks?|bit|while)|(?:on|before|after|by) (?:mon|tues|wednes|thurs|fri|satur|sun)day|at \d)\b"
     );
     case.is_match(&text)
         || (!matches!(command.verb, Verb::Pause | Verb::Acknowledge) && time.is_match(&text))
@@ -211,6 +215,14 @@ fn target_task(
             _ => {}
         }
     }
+    // "Cancel: the export" names the task after the command.
+    let next = message.clauses.get(command.clause_index + 1);
+    let next = next.map(|clause| message.clause_text(clause)).unwrap_or_default();
+    if task_reference::is_task_name(next, context, command.verb)
+        && let TaskReference::One(task) = task_reference::find_task(next, context, is_applicable)
+    {
+        return check(task);
+    }
     if let Some(last) = context.last {
         return check(last);
     }
@@ -242,7 +254,7 @@ fn stated_reason(message: &MessageText<'_>, command: &ChatCommand) -> Option<Str
         let next = message.clauses.get(command.clause_index + 1)?;
         let text = message.clause_text(next);
         let not_a_reason = phrase!(
-            r"^\s*(?:don['’]?t|do not|never|please|pls|thanks|thank you|thx|ok|how|what|when|why|who|where|tamma|then|move on|go on|carry on)\b|--|^\s*rm\b|^\s*(?:it |that )?(?:looks|sounds) (?:good|fine|great|ok)|\$\d|\d+ (?:more )?(?:dollars|usd|runs)"
+            r"^\s*(?:don['’]?t|do not|never|please|pls|thanks|thank you|thx|ok|how|what|when|why|who|where|tell me|let me|show|give me|send me|go|tamma|then|move on|go on|carry on)\b|--|^\s*rm\b|^\s*(?:it |that )?(?:looks|sounds) (?:good|fine|great|ok)|\$\d|\d+ (?:more )?(?:dollars|usd|runs)"
         );
         let is_command = parse_command(message, command.clause_index + 1, next)
             .is_some_and(|command| command.verb != Verb::Add);

@@ -59,7 +59,7 @@ pub(crate) fn parse_confirmation(
         return unclear(Clarification::Condition, "conditional confirmation");
     }
     let no = phrase!(
-        r"^[\s,.!]*(?:(?:hmm+|wait|no|nope|nah|n|never ?mind|nvm|please|pls|thanks|thank you|thx|don['’]?t|do not|do that|do it|not|yet|now|sure|so fast|stop|abort|cancel|that['’]?s|that|it|forget|leave|as it is|as is|like that|wrong (?:one|task|thing)|wrong|what i (?:meant|mean|wanted)|changed my mind|maybe later|later|after all|oops|oh|hold on|hang on|rather|i['’]?m|am|i|actually|sorry|better|a|second|sec|minute|moment|bit|let['’]?s)\b[\s,.!]*)+$"
+        r"^[\s,.!]*(?:(?:hmm+|wait|no|nope|nah|n|never ?mind|nvm|please|pls|thanks|thank you|thx|don['’]?t|do not|do that|do it|not|yet|now|sure|so fast|stop|abort|cancel|that['’]?s|that|it|forget|leave|as it is|as is|like that|wrong (?:one|task|thing)|i meant|something else|the other one|wrong|what i (?:meant|mean|wanted)|changed my mind|maybe later|later|after all|oops|oh|hold on|hang on|rather|i['’]?m|am|i|actually|sorry|better|a|second|sec|minute|moment|bit|let['’]?s)\b[\s,.!]*)+$"
     );
     let negative = phrase!(
         r"\b(?:no|nope|nah|n|never ?mind|nvm|don['’]?t|not|stop|abort|cancel|forget|leave|wait|hold|hang|wrong|changed my mind)\b"
@@ -249,7 +249,7 @@ fn parse_talk(
     );
     if reported.is_match(text)
         && has_command_word(text)
-        && !phrase!(r"^\W*i (?:say|said|want)\b").is_match(text)
+        && !phrase!(r"^\W*i (?:say|said|want|don['’]?t want|do not want)\b").is_match(text)
     {
         return talk("reports what someone else wants");
     }
@@ -312,7 +312,7 @@ fn parse_talk(
 /// Recognises greetings, thanks, feelings and remarks. A statement about a task can be a request.
 fn is_small_talk(text: &str, names_task: bool) -> bool {
     let greeting = phrase!(
-        r"^\W*(?:hi|hello|hey|yo|thanks|thank you|thx|ty|tysm|cheers|bye|morning|good (?:morning|evening|night|afternoon|job|work|stuff|one|point|bot|catch|luck)|nice|great|cool|awesome|amazing|perfect|excellent|brilliant|lovely|neat|sweet|appreciate|back from|that was|that['’]?s (?:great|good|nice|awesome|cool|amazing|bad|sad|funny|wonderful|all|crazy|hilarious)|wow|lol|lmao|haha\w*|welcome|sorry|see you|brb|gtg|afk|ok|okay|alright|never ?mind|nvm|no|nope|oh no|sure|fair enough|got it|makes sense|congrat\w*|well done|have an? (?:nice|good|great|lovely)|ugh+|argh+|meh|hmm+|yay|oops|damn|wtf|omg|phew|interesting|funny|whatever|happy \w+day)\b|\bthank (?:you|u)\b|^\W*(?:i )?will do\W*$|^(?:looks|sounds) "
+        r"^\W*(?:hi|hello|hey|yo|thanks|thank you|thx|ty|tysm|cheers|bye|morning|good (?:morning|evening|night|afternoon|job|work|stuff|one|point|bot|catch|luck)|nice|great|cool|awesome|amazing|perfect|excellent|brilliant|lovely|neat|sweet|appreciate|back from|that was|that['’]?s (?:great|good|nice|awesome|cool|amazing|bad|sad|funny|wonderful|all|crazy|hilarious)|wow|lol|lmao|haha\w*|welcome|sorry|see you|brb|gtg|afk|ok|okay|alright|never ?mind|nvm|no|nope|oh no|sure|fair enough|got it|makes sense|congrat\w*|well done|have an? (?:nice|good|great|lovely)|ugh+|argh+|meh|hmm+|yay|oops|damn|wtf|omg|phew|interesting|funny|whatever|just (?:checking in|saying|testing|curious)|happy \w+day)\b|\bthank (?:you|u)\b|^\W*(?:i )?will do\W*$|^(?:looks|sounds) "
     );
     let lookup = phrase!(
         r"\b(?:show|list|status|update on|news|give me|send me|tell me|inbox|overview|logs?|diff|what about|how about)\b"
@@ -325,7 +325,7 @@ fn is_small_talk(text: &str, names_task: bool) -> bool {
     );
     // "I'll look at it after lunch" is a remark; "I'd like to see it" is not.
     let remark = phrase!(
-        r"^\W*(?:i['’]?(?:m|ll|ve)|i (?:am|will|was|have|had|did|already|just|might|may|could|can['’]?t|cannot|don['’]?t|know|guess|told|talked|spoke|approved|cancell?ed|rejected|paused|looked|saw|see|got)|we (?:are|were|have|had|will|did|just|already|might|can['’]?t)|we['’]?(?:re|ll|ve)|he|she|they|my \w+ (?:is|was|has|had|just|said|thinks|wants)|this is|that is|that['’]s|it['’]s|will (?:do|review|check|look|be|have|get|answer|reply|let|ask|think|test|try)) "
+        r"^\W*(?:i['’]?(?:m|ll|ve)|i (?:am|will|would|was|have|had|did|already|just|might|may|could|can['’]?t|cannot|don['’]?t|know|guess|told|talked|spoke|approved|cancell?ed|rejected|paused|looked|saw|see|got)|we (?:are|were|have|had|will|did|just|already|might|can['’]?t)|we['’]?(?:re|ll|ve)|he|she|they|my \w+ (?:is|was|has|had|just|said|thinks|wants)|this is|that is|that['’]s|it['’]s|will (?:do|review|check|look|be|have|get|answer|reply|let|ask|think|test|try)) "
     );
     let statement = phrase!(
         r"^\W*(?:the|our|a|an|some|all|btw|fyi)\b[^?]*\b(?:is|are|was|were|has|have|had|went|came|broke|left|says|said|seems|looks|works|got)\b"
@@ -363,7 +363,7 @@ fn question_group(text: &str) -> Option<u8> {
 
 fn is_inbox(text: &str) -> bool {
     phrase!(
-        r"\binbox\b|\b(?:am|are) (?:i|we) (?:blocking|holding)\b|\bam i the (?:bottleneck|blocker)\b|\b(?:need|needs|needed|awaits?|awaiting|requires?|expects?) (?:me|us|my|a human|a person|a decision|some(?:one|body)|human)\b|\bi (?:can|could) (?:unblock|help with|act on)\b|\bmy (?:ok|okay|go|side|blessing|call|word|opinion|feedback|action|yes)\b|\bdecisions? (?:are |is )?(?:still )?(?:open|pending|outstanding|waiting|due|needed|left)\b|\b(?:open|pending|outstanding) decisions?\b|\bwant me to\b|\b(?:where|when|how) am i needed\b|\bdo i (?:need|have) to (?:approve|decide|review|answer|do|sign|look|check)\b|\bapprovals? (?:are (?:you|u) )?(?:still )?waiting\b|\bmy next\b|\bnext for me\b|\b(?:expect|need|require) (?:from me|me to)\b|\b(?:for|on|from) me\b|\bmy (?:approval|attention|plate|decision|review|turn|input|answer|reply|queue|todo|sign-?off)\b|\bi owe\b|\btodos?\b|\bapprovals? (?:outstanding|open|pending|left|missing|due)\b|\b(?:outstanding|open|pending) approvals?\b|\bwhat should i (?:look at|do|start with|work on|tackle)\b|\b(?:waiting|waits?|pending|need|needs|ready) (?:for |my |an? )*(?:approval|review|decision)|\bi (?:should|need to|have to|must|can|could) (?:decide|approve|review|answer|look|do)|\b(?:can|should|must) i (?:approve|decide|review|answer|do)\b.*\b(?:now|next|today)|\bwhat (?:can|should|do|must) i (?:need to |have to )?(?:approve|decide|review|answer)|\bquestions? from\b|\bopen questions?\b|\bquestions? (?:is|are) (?:still )?open\b|\b(?:anything|something|nothing|what(?: is|['’]s)?|more) (?:left |there )?(?:for me )?to (?:approve|decide|review|answer|sign|confirm)\b"
+        r"\binbox\b|\b(?:am|are) (?:i|we) (?:blocking|holding)\b|\bam i the (?:bottleneck|blocker)\b|\b(?:need|needs|needed|awaits?|awaiting|requires?|expects?) (?:me|us|my|a human|a person|a decision|some(?:one|body)|human)\b|\bi (?:can|could) (?:unblock|help with|act on)\b|\bmy (?:ok|okay|go|side|blessing|call|word|opinion|feedback|action|yes)\b|\bdecisions? (?:are |is )?(?:still )?(?:open|pending|outstanding|waiting|due|needed|left)\b|\b(?:open|pending|outstanding) decisions?\b|\bwant me to\b|\b(?:where|when|how) am i needed\b|\bdo i (?:need|have) to (?:approve|decide|review|answer|do|sign|look|check)\b|\bapprovals? (?:are (?:you|u) )?(?:still )?waiting\b|\bmy next\b|\bblocked (?:by|on) me\b|\bnext for me\b|\b(?:expect|need|require) (?:from me|me to)\b|\b(?:for|on|from) me\b|\bmy (?:approval|attention|plate|decision|review|turn|input|answer|reply|queue|todo|sign-?off)\b|\bi owe\b|\btodos?\b|\bapprovals? (?:outstanding|open|pending|left|missing|due)\b|\b(?:outstanding|open|pending) approvals?\b|\bwhat should i (?:look at|do|start with|work on|tackle)\b|\b(?:waiting|waits?|pending|need|needs|ready) (?:for |my |an? )*(?:approval|review|decision)|\bi (?:should|need to|have to|must|can|could) (?:decide|approve|review|answer|look|do)|\b(?:can|should|must) i (?:approve|decide|review|answer|do)\b.*\b(?:now|next|today)|\bwhat (?:can|should|do|must) i (?:need to |have to )?(?:approve|decide|review|answer)|\bquestions? from\b|\bopen questions?\b|\bquestions? (?:is|are) (?:still )?open\b|\b(?:anything|something|nothing|what(?: is|['’]s)?|more) (?:left |there )?(?:for me )?to (?:approve|decide|review|answer|sign|confirm)\b"
     )
     .is_match(text)
 }
@@ -382,7 +382,7 @@ fn parse_aspect(text: &str) -> Option<Aspect> {
         return Some(Aspect::Diff);
     }
     if phrase!(
-        r"\bwhat did (?:it|the agent) (?:print|log|output)\b|\bagent (?:is )?(?:printing|logging)\b"
+        r"\bwhat did (?:it|the agent) (?:print|log|output)\b|\bagent (?:is )?(?:printing|logging)\b|\bwhat(?:['’]?s| is) .*\b(?:printing|logging)\b"
     )
     .is_match(text)
     {
@@ -429,7 +429,7 @@ fn parse_aspect(text: &str) -> Option<Aspect> {
 }
 
 fn is_list(text: &str, names_task: bool, context: &ChatContext) -> bool {
-    if phrase!(r"\b(?:tasks?|tickets?|issues|bugs)(?: (?:do|did) (?:we|you) have| are there| we have| open)? (?:about|on|with|that mention|mentioning|for|related to|regarding|concerning|around)\b").is_match(text)
+    if phrase!(r"\b(?:tasks?|tickets?|issues|bugs)(?: (?:do|did) (?:we|you) have| are there| we have| open)? (?:about|on|with|that mention|mention|mentioning|for|related to|regarding|concerning|around)\b").is_match(text)
         && phrase!(r"\b(?:tasks|tickets|issues|bugs)\b|\b(?:is|are) there\b|\b(?:do|have) (?:we|you)\b|\bany\b").is_match(text)
     {
         return true;
@@ -487,19 +487,19 @@ fn parse_selection(text: &str) -> TaskSelection {
 
 fn parse_period(text: &str) -> Option<Period> {
     let periods = [
-        (Period::Today, phrase!(r"\b(?:today|so far today|this morning)\b")),
-        (Period::Yesterday, phrase!(r"\byesterday\b")),
-        (Period::ThisWeek, phrase!(r"\bthis week\b")),
-        (Period::LastWeek, phrase!(r"\blast week\b")),
-        (Period::ThisMonth, phrase!(r"\bthis month\b")),
-        (Period::LastMonth, phrase!(r"\blast month\b")),
+        (Period::Today, phrase!(r"\b(?:today(?:['’]?s)?|this morning)\b")),
+        (Period::Yesterday, phrase!(r"\byesterday(?:['’]?s)?\b")),
+        (Period::ThisWeek, phrase!(r"\bthis week(?:['’]?s)?\b")),
+        (Period::LastWeek, phrase!(r"\blast week(?:['’]?s)?\b")),
+        (Period::ThisMonth, phrase!(r"\bthis month(?:['’]?s)?\b")),
+        (Period::LastMonth, phrase!(r"\blast month(?:['’]?s)?\b")),
     ];
     periods.iter().find(|(_, phrase)| phrase.is_match(text)).map(|(period, _)| *period)
 }
 
 fn parse_search(message: &MessageText<'_>) -> Option<String> {
     let about = phrase!(
-        r"\b(?:tasks?|tickets?|issues|bugs|lessons?|learnings?|learn(?:ed|t)|rules?|know)(?: (?:do|did) (?:we|you) have| are there| we have| open)? (?:about|on|with|that mention|mentioning|for|related to|regarding|concerning|around) (?P<what>[^?.!,\n]+)"
+        r"\b(?:tasks?|tickets?|issues|bugs|lessons?|learnings?|learn(?:ed|t)|rules?|know)(?: (?:do|did) (?:we|you) have| are there| we have| open)? (?:about|on|with|that mention|mention|mentioning|for|related to|regarding|concerning|around) (?P<what>[^?.!,\n]+)"
     );
     let at: Range<usize> = about.group(&message.masked, "what")?;
     Some(message.original_text(at)).filter(|text| !text.is_empty())
