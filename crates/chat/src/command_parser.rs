@@ -92,8 +92,8 @@ impl Verb {
     }
 }
 
-/// Words that a change requires, including common typos. A message without one of them is never a
-/// change.
+/// Words that a change requires, including common typos. A message without one of them, or one of the
+/// longer verbs with another typo, is never a change.
 pub const COMMAND_WORDS: &[&str] = &[
     "approve",
     "aprove",
