@@ -142,22 +142,33 @@ fn single_command<'a>(
 }
 
 /// Returns true if another part of the message is nothing but the name of another task: "approve
-/// the export and the login".
+/// the export and the login". After "and", words that are no sentence are enough.
 fn another_target(message: &MessageText<'_>, command: &ChatCommand, context: &ChatContext) -> bool {
-    let named_in = |range: Range<usize>| {
-        let text = message.masked.get(range).unwrap_or_default();
-        match task_reference::find_task(text, context, |task| command.verb.applies_to(task)) {
-            TaskReference::One(task) => Some((text, task)),
-            _ => None,
-        }
+    let tasks_in = |text: &str| match task_reference::find_task(text, context, |task| {
+        command.verb.applies_to(task)
+    }) {
+        TaskReference::One(task) => vec![task],
+        TaskReference::Many(tasks) => tasks,
+        _ => Vec::new(),
     };
-    let Some((_, target)) = named_in(target_range(message, command)) else { return false };
+    let target_text = message.masked.get(target_range(message, command)).unwrap_or_default();
+    let targets = tasks_in(target_text);
+    let [target] = &*targets else { return false };
+    let sentence = phrase!(
+        r"\b(?:is|are|was|were|has|have|had|does|do|did|it|its|it['’]s|we|i|they|you|he|she|can|could|will|would|should|must|may|needs?|no|not|isn['’]?t|doesn['’]?t|don['’]?t|because)\b"
+    );
+    let own_end = message.clauses.get(command.clause_index).map_or(0, |own| own.range.end);
     let others = message.clauses.iter().enumerate();
-    others.filter(|(index, _)| *index != command.clause_index).any(|(_, clause)| {
-        let other = named_in(clause.range.clone());
-        other.is_some_and(|(text, task)| {
-            task != target && task_reference::is_task_name(text, context, command.verb)
-        })
+    others.filter(|(index, _)| *index != command.clause_index).any(|(index, clause)| {
+        let text = message.clause_text(clause);
+        let named = tasks_in(text);
+        let joint = message.masked.get(own_end..clause.range.start).unwrap_or_default();
+        let is_joined = index == command.clause_index + 1
+            && phrase!(r"\band\b|&").is_match(joint)
+            && !sentence.is_match(text);
+        !named.is_empty()
+            && !named.contains(target)
+            && (is_joined || task_reference::is_task_name(text, context, command.verb))
     })
 }
 

@@ -413,7 +413,7 @@ const COMMAND_PATTERNS: &[(Verb, &str)] = &[
         V::Approve,
         r"^(?:approve|aprove|approv|apporve|approving|authori[sz]e|greenlight|bless)\b(?P<about>.*)",
     ),
-    (V::Approve, r"^approved\s*(?P<about>)$"),
+    (V::Approve, r"^(?:approved|accepted)\s*(?P<about>)$"),
     (V::Approve, r"^(?:sign|signing) off (?:on )?(?P<about>.*)"),
     (V::Approve, r"^(?:green light|thumbs up|go) (?:for|to)\b(?P<about>.*)"),
     (
@@ -437,6 +437,7 @@ const COMMAND_PATTERNS: &[(Verb, &str)] = &[
         r"^(?:reject|rejct|rejecting|decline|veto|refuse|deny|rework|throw out|turn down)\b(?P<about>.*)",
     ),
     (V::Reject, r"^to (?P<about>.*)"),
+    (V::Reject, r"^rejected\s*(?P<about>)$"),
     (V::Reject, r"^(?:that|it)['’]?s an? no (?:for|to|on)\b(?P<about>.*)"),
     (V::Reject, r"^needs (?:another round|more work|rework)\b(?P<about>)"),
     (V::Reject, r"^turn (?P<about>.+?) down\b"),
@@ -456,7 +457,7 @@ const COMMAND_PATTERNS: &[(Verb, &str)] = &[
         r"^(?:ask for|request) changes (?:on|to|for|in)\b(?P<about>[^:,]*)(?:[:,] |$)(?P<words>(?s:.*))",
     ),
     (V::Pause, r"^(?:pause|pasue|puase|pausing|freeze|suspend|park)\b(?P<about>.*)"),
-    (V::Pause, r"^put (?P<about>.+?) (?:on hold|on ice|aside)\b"),
+    (V::Pause, r"^put (?P<about>.+?) (?:on hold|on ice|on pause|aside)\b"),
     (V::Pause, r"^give (?P<about>.+?) a (?:break|rest|pause)\b"),
     (V::Pause, r"^hold off (?:on|with)\b(?P<about>.*)"),
     (V::Pause, r"^hold (?P<about>(?:the|that|this|it|#).*)"),
@@ -524,7 +525,7 @@ const STATEMENT_PATTERNS: &[(Verb, &str)] = &[
     ),
     (
         V::Approve,
-        r"^(?P<about>.+?) (?:(?:is |are )?(?:now |hereby )?(?:approved|accepted|lgtm)|(?:is|are) good to go)\s*(?:now)?$",
+        r"^(?P<about>.+?) (?:(?:is |are )?(?:now |hereby )?(?:approved|accepted|lgtm)|(?:is|are) good to go|gets my (?:approval|ok|okay|go|blessing))\s*(?:now)?$",
     ),
     (V::Reject, r"^(?P<about>.+?) (?:is |are )?(?:now |hereby )?(?:rejected|declined)\s*$"),
     (

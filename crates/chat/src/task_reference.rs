@@ -280,10 +280,11 @@ fn names_missing_number(text: &str) -> bool {
 
 /// Returns true if the text is a task's name or description and nothing else.
 pub(crate) fn is_task_name(text: &str, context: &ChatContext, verb: Verb) -> bool {
-    const FILLER_WORDS: [&str; 30] = [
+    const FILLER_WORDS: [&str; 40] = [
         "the", "that", "this", "it", "task", "one", "plan", "change", "fix", "patch", "bug", "of",
         "for", "on", "about", "a", "an", "to", "with", "in", "thing", "ticket", "too", "also",
-        "please", "pls", "well", "as", "w", "teh",
+        "please", "pls", "well", "as", "w", "teh", "plans", "tasks", "ones", "fixes", "bugs",
+        "changes", "things", "stuff", "tickets", "both",
     ];
     let TaskReference::One(task) = find_task(text, context, |task| verb.applies_to(task)) else {
         return false;
