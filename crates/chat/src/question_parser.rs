@@ -115,10 +115,7 @@ pub(crate) fn parse_question(message: &MessageText<'_>, context: &ChatContext) -
     if !names_task && !phrase!(r"\bwhy\b").is_match(text) && is_inbox(text) {
         return interpretation(Intent::Inbox, 85, "question about the inbox");
     }
-    // "A summary of what got done" is a list.
-    let lists_work = !names_task && is_list(text, names_task, context);
-    let aspect = parse_aspect(text).filter(|aspect| !(lists_work && *aspect == Aspect::Report));
-    if let Some(aspect) = aspect {
+    if let Some(aspect) = asked_aspect(text, names_task, context) {
         let reference = preferred_for(aspect, reference, context);
         return match referenced_task(&reference, context, true) {
             Ok(Some(task)) => {
@@ -366,6 +363,12 @@ fn is_inbox(text: &str) -> bool {
         r"\binbox\b|\b(?:am|are) (?:i|we) (?:blocking|holding)\b|\bam i the (?:bottleneck|blocker)\b|\b(?:need|needs|needed|awaits?|awaiting|requires?|expects?) (?:me|us|my|a human|a person|a decision|some(?:one|body)|human)\b|\bi (?:can|could) (?:unblock|help with|act on)\b|\bmy (?:ok|okay|go|side|blessing|call|word|opinion|feedback|action|yes)\b|\bdecisions? (?:are |is )?(?:still )?(?:open|pending|outstanding|waiting|due|needed|left)\b|\b(?:open|pending|outstanding) decisions?\b|\bwant me to\b|\b(?:where|when|how) am i needed\b|\bdo i (?:need|have) to (?:approve|decide|review|answer|do|sign|look|check)\b|\bapprovals? (?:are (?:you|u) )?(?:still )?waiting\b|\bmy next\b|\bblocked (?:by|on) me\b|\bnext for me\b|\b(?:expect|need|require) (?:from me|me to)\b|\b(?:for|on|from) me\b|\bmy (?:approval|attention|plate|decision|review|turn|input|answer|reply|queue|todo|sign-?off)\b|\bi owe\b|\btodos?\b|\bapprovals? (?:outstanding|open|pending|left|missing|due)\b|\b(?:outstanding|open|pending) approvals?\b|\bwhat should i (?:look at|do|start with|work on|tackle)\b|\b(?:waiting|waits?|pending|need|needs|ready) (?:for |my |an? )*(?:approval|review|decision)|\bi (?:should|need to|have to|must|can|could) (?:decide|approve|review|answer|look|do)|\b(?:can|should|must) i (?:approve|decide|review|answer|do)\b.*\b(?:now|next|today)|\bwhat (?:can|should|do|must) i (?:need to |have to )?(?:approve|decide|review|answer)|\bquestions? from\b|\bopen questions?\b|\bquestions? (?:is|are) (?:still )?open\b|\b(?:anything|something|nothing|what(?: is|['’]s)?|more) (?:left |there )?(?:for me )?to (?:approve|decide|review|answer|sign|confirm)\b"
     )
     .is_match(text)
+}
+
+/// Returns the aspect of a task that a message asks for. "A summary of what got done" is a list.
+fn asked_aspect(text: &str, names_task: bool, context: &ChatContext) -> Option<Aspect> {
+    let is_list = !names_task && is_list(text, names_task, context);
+    parse_aspect(text).filter(|aspect| !(is_list && *aspect == Aspect::Report))
 }
 
 fn parse_aspect(text: &str) -> Option<Aspect> {
