@@ -137,6 +137,11 @@ fn single_command<'a>(
         .group(target_text, "next")
         .and_then(|at| target_text.get(at))
         .is_some_and(|next| COMMAND_WORDS.contains(&next));
+    // "Cancel it, or rather pause it" and "approve it and the rest".
+    let next = message.clauses.get(command.clause_index + 1);
+    let next = next.map(|clause| message.clause_text(clause)).unwrap_or_default();
+    let goes_on = phrase!(r"^\s*(?:or\b|(?:the )?(?:rest|others?)\b|(?:everything|all|every)\b)");
+    let has_alternative = has_alternative || (command.payload.is_none() && goes_on.is_match(next));
     (!(has_more || names_all || names_several || names_another || has_alternative))
         .then_some(command)
 }
@@ -181,7 +186,7 @@ fn is_conditional(message: &MessageText<'_>, command: &ChatCommand) -> bool {
         r"\b(?:if|unless|once|whenever|when|provided|assuming|in case|as soon as|as long as)\b|^\W*should (?:the|it|this|that|they|any|all)\b"
     );
     let time = phrase!(
-        r"\b(?:until|till|wait for|tomorrow|tonight|later|next week|after|next month|eod|end of (?:the )?(?:day|week)|this (?:afternoon|evening)|at (?:noon|midnight|lunch)|in (?:an?|half an|a few|a couple of|\d+|two|three) ?(?:h|hours?|mins?|minutes?|days?|weeks?|bit|while)|(?:on|before|after|by) (?:mon|tues|wednes|thurs|fri|satur|sun)day|at \d)\b"
+        r"\b(?:but not (?:now|yet|today)|soon|until|till|wait for|tomorrow|tonight|later|next week|after|next month|eod|end of (?:the )?(?:day|week)|this (?:afternoon|evening)|at (?:noon|midnight|lunch)|in (?:an?|half an|a few|a couple of|\d+|two|three) ?(?:h|hours?|mins?|minutes?|days?|weeks?|bit|while)|(?:on|before|after|by) (?:mon|tues|wednes|thurs|fri|satur|sun)day|at \d)\b"
     );
     case.is_match(&text)
         || (!matches!(command.verb, Verb::Pause | Verb::Acknowledge) && time.is_match(&text))
@@ -201,6 +206,10 @@ fn target_task(
     };
     let which_task = |tasks| Err(Clarification::WhichTask { tasks, lessons: Vec::new() });
     let target_text = message.masked.get(target_range(message, command)).unwrap_or_default();
+    // "Cancel the meeting about the export" is about no task.
+    if phrase!(r"\b(?:meetings?|calls?|conflicts?|subscription|column)\b").is_match(target_text) {
+        return Err(Clarification::UnknownTask { description: target_text.trim().to_owned() });
+    }
     match task_reference::find_task(target_text, context, is_applicable) {
         TaskReference::One(task) => return check(task),
         TaskReference::Many(tasks) => return which_task(tasks),

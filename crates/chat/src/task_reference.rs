@@ -45,7 +45,7 @@ why's ready mention mentions pending green light thumbs veto lgtm ship send reru
 implementation planning review reviewed seen saw ack acknowledge reminding prohibition ban
 lift modify tweak adjust request turn throw decline refuse deny carry proceed reply answer respond
 working worked patch stage busy crashed jobs word words wrote written really told allowed live currently move moved got u ur rn b4 teh smth sth btw lol ty thx longer
-changed paste pasted post share lines line phase expect";
+changed paste pasted post share lines phase expect";
 
 /// Words of some commands that can also be in a title.
 const WEAK_WORDS: [&str; 1] = ["remind"];
