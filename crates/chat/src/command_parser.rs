@@ -715,7 +715,7 @@ pub(crate) fn parse_command(
     let go_ahead = phrase!(r"\bgo ahead\s*$");
     if head.trim().is_empty() && clause_index > 0 && is_last {
         let is_approval = go_ahead.is_match(message.clause_text(clause));
-        return is_approval.then(|| ChatCommand {
+        return is_approval.then_some(ChatCommand {
             verb: Verb::LooksGood,
             clause_index,
             start,
