@@ -344,7 +344,7 @@ async fn task_with_log(server: &TestServer, lines: u64) -> [String; 2] {
 }
 
 /// How fast a page opens in a browser is for `lab browser`. A hundred times the lines may cost a few times
-/// the time, not a hundred times: the page counts the lines for its tab, and reads the last ones.
+/// the time (the table has no statistics yet after such inserts), not a hundred times.
 #[tokio::test]
 async fn a_log_of_100000_lines_opens_nearly_as_fast_as_one_of_1000() {
     let server = TestServer::with(local_config()).await;
