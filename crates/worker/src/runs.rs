@@ -48,13 +48,14 @@ use crate::live_questions;
 use crate::project_context::ProjectContext;
 use crate::prompts::RenderedPrompt;
 use crate::retry::retry_until_stopped;
-use crate::run_budget::{WantedBudget, reserve_budget};
+use crate::run_budget::{BudgetReservation, WantedBudget, reserve_budget};
 use crate::run_recorder::{PromptRecord, RunEnding, RunFacts, RunRecorder};
 use crate::setup::{CommitToSetUp, set_up_checkout};
 use crate::slot_queue::{SlotQueue, UsedSlot};
 use crate::task_text::{RunLimits, task_text};
 
 use self::message_log::MessageLog;
+use self::sessions::unfinished_run;
 pub(crate) use self::working_folder::WorkingFolder;
 
 /// Longest quota pause that an agent waits out by itself. After a longer one, the task gives up its
@@ -387,8 +388,14 @@ impl AgentRunner {
                 return Ok(AgentRun::not_started(RunEnd::Unavailable { reason }, provider));
             }
         };
-        let Some(budget) = reserve_budget(&self.store, ctx, wanted).await? else {
-            return Ok(AgentRun::not_started(RunEnd::OverBudget, provider));
+        let mut budget = match reserve_budget(&self.store, ctx, provider.as_str(), wanted).await? {
+            BudgetReservation::Reserved(budget) => budget,
+            BudgetReservation::Exhausted => {
+                return Ok(AgentRun::not_started(RunEnd::OverBudget, provider));
+            }
+            BudgetReservation::ProviderBlocked(until) => {
+                return Ok(AgentRun::not_started(RunEnd::Quota { until }, provider));
+            }
         };
         let at = now();
         let path = folder.path();
@@ -430,7 +437,7 @@ impl AgentRunner {
             }
         };
         let attached = sandbox.git.clone().filter(|_| !kind.replaces_files());
-        let before = self.last_unfinished_run(ctx, mode).await?;
+        let before = unfinished_run(budget.latest_run.take(), ctx, mode);
         let left = if before.is_some() && !mode.is_read_only() && mode != RunMode::Validate {
             UNFINISHED_RUN_NOTE
         } else {
@@ -571,11 +578,11 @@ impl AgentRunner {
         }
         let report = report?.redacted(&redactor);
         drop(observer);
+        budget.stop_renewal().await;
         let ending = RunEnding::from(&report.end);
         if let Err(error) = recorder.finish(ending, report.usage, report.metered).await {
             tracing::warn!(%error, run = %request.run, "failed to save run record");
         }
-        budget.settle().await;
         if report.end == RunEnd::Cancelled {
             return Err(Error::Stopped);
         }
