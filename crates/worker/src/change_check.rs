@@ -112,7 +112,7 @@ impl<'a> CommittedChange<'a> {
         services: &Services,
         added: &AddedLines,
     ) -> Result<Vec<Issue>, Error> {
-        let index = services.knowledge.index(self.ctx.project()).await?;
+        let index = services.knowledge.index(self.ctx).await?;
         let mut issues = Vec::new();
         for (path, added) in added {
             let lines: Vec<_> = added.iter().map(|(line, text)| (*line, text.as_str())).collect();

@@ -80,8 +80,16 @@ impl Repositories {
 
     /// Loads the project of a job.
     pub(crate) async fn project(&self, ctx: &JobContext) -> Result<ProjectContext, Error> {
-        let project = self.store.project(ctx.project()).await?;
+        let project = self.registered_project(ctx).await?;
         self.load_project(project).await
+    }
+
+    /// Returns the project of a job as it was when the job started, if that is known.
+    async fn registered_project(&self, ctx: &JobContext) -> Result<RegisteredProject, Error> {
+        match &ctx.registered_project {
+            Some(project) => Ok(project.clone()),
+            None => Ok(self.store.project(ctx.project()).await?),
+        }
     }
 
     /// Loads a project.
@@ -93,7 +101,7 @@ impl Repositories {
     /// Returns the newest commit of the branch that a job's task starts from: the branch of its
     /// story, or the base branch.
     pub(crate) async fn newest_base(&self, ctx: &JobContext) -> Result<CommitId, Error> {
-        let project = self.store.project(ctx.project()).await?;
+        let project = self.registered_project(ctx).await?;
         let story = self.story_branch(ctx).await?;
         let branch = story.as_deref().or(ctx.rules.delivery.base.as_deref());
         let source: RepositoryAddress = project.repository.parse().map_err(mirror::Error::from)?;
@@ -216,7 +224,11 @@ impl Repositories {
 
     /// Cleans up in the background. `tamma workspace reclaim`, or a full disk, removes the rest
     /// later.
-    pub(crate) fn start_cleanup(&self, project: ProjectId, ended: &TaskLoop) {
+    pub(crate) fn start_cleanup(
+        &self,
+        project: (ProjectId, Option<RegisteredProject>),
+        ended: &TaskLoop,
+    ) {
         // A task without runs may have a worktree from planning; then it has a base commit.
         let Some(base) = ended.pin.map(|pin| pin.base) else { return };
         let delivered = delivered_commit(ended);
@@ -231,7 +243,7 @@ impl Repositories {
 
     async fn clean_up(
         &self,
-        project: ProjectId,
+        (project, registered): (ProjectId, Option<RegisteredProject>),
         task: TaskId,
         base: CommitId,
         delivered: Option<CommitId>,
@@ -240,7 +252,10 @@ impl Repositories {
             // Another host did the work, and cleans up when it needs disk space.
             return Ok(());
         }
-        let project = self.store.project(project).await?;
+        let project = match registered {
+            Some(registered) => registered,
+            None => self.store.project(project).await?,
+        };
         let project = self.load_project(project).await?;
         let mirror = self.mirror(&project).await?;
         if let Some(worktree) = Worktree::find(&mirror, task).await? {

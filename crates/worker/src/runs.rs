@@ -40,6 +40,7 @@ use crate::admission::{Admission, admit_run};
 use crate::answered_questions;
 use crate::clock::now;
 use crate::config::WorkerConfig;
+use crate::content_cache::ContentCache;
 use crate::error::Error;
 use crate::failed_setup::FailedSetup;
 use crate::job_context::JobContext;
@@ -186,6 +187,7 @@ pub(crate) struct AgentRunner {
     config: Arc<WorkerConfig>,
     store: Store,
     knowledge: Knowledge,
+    contents: ContentCache,
     processes: ProcessRecords,
     /// Proxy through which agents reach models and agent tools.
     gateway: Gateway,
@@ -200,12 +202,12 @@ impl AgentRunner {
     pub(crate) async fn open(
         config: Arc<WorkerConfig>,
         store: Store,
-        knowledge: Knowledge,
+        (knowledge, contents): (Knowledge, ContentCache),
         (processes, egress): (ProcessRecords, EgressProxy),
     ) -> Result<Self, Error> {
         let gateway = Gateway::open(Some(&config.data_dir.join(GATEWAY_SOCKET))).await?;
         let read_only_slots = SlotQueue::new(config.slots);
-        Ok(Self { config, store, knowledge, processes, gateway, egress, read_only_slots })
+        Ok(Self { config, store, knowledge, contents, processes, gateway, egress, read_only_slots })
     }
 
     /// Waits for a free slot for an agent with read-only access, in the order of priority.
@@ -317,7 +319,7 @@ impl AgentRunner {
         if mode == RunMode::Validate
             && let Some(plan) = &ctx.task_loop.plan
         {
-            let (_, plan) = self.store.plan_by_hash(ctx.task.id, plan.hash).await?;
+            let plan = self.contents.plan(ctx.task.id, plan.hash).await?;
             let criteria = plan.criteria_of(&ctx.task).len();
             facts.criteria = (0..criteria).map(criterion_id).collect();
         }
@@ -480,7 +482,7 @@ impl AgentRunner {
             missing_content: &missing_text,
         };
         let services = ToolServices {
-            task_text: task_text(&self.store, ctx, &limits).await?,
+            task_text: task_text(&self.store, &self.contents, ctx, &limits).await?,
             gates,
             ask_person: live_questions::ask_person(
                 &self.store,
