@@ -66,6 +66,9 @@ impl Knowledge {
         plan: &Plan,
     ) -> Result<Vec<String>, Error> {
         let index = self.index(ctx).await?;
+        if index.entries().next().is_none() {
+            return Ok(Vec::new());
+        }
         let matches = self.store.plan_matches(ctx.task.id, plan.hash()).await?;
         let shown = matches.into_iter().filter(|it| it.shown);
         let entries = shown.filter_map(|it| index.entry(it.matched.entry).map(describe_entry));
