@@ -289,7 +289,7 @@ impl AgentRunner {
         let commit = ctx.judged_commit().unwrap_or(base);
         checkout.check_out(commit).await?;
         let mut failed_setup = None;
-        if mode == RunMode::Validate {
+        if mode == RunMode::Validate && ctx.rules.setup.command.is_some() {
             let host = (&*self.config, &self.processes, &self.egress);
             let touched = worktree.changed_files(base, commit).await?;
             let has_other_locks = ctx.rules.setup.covers(touched.keys().map(String::as_str));
