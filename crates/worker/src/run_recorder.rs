@@ -263,15 +263,20 @@ impl RecorderTask {
         // Update that the store did not accept, to be retried.
         let mut retry: Option<RunUpdate> = None;
         let mut observations = Vec::with_capacity(FLUSH_LINES);
+        let mut has_unflushed = true;
         let final_report = loop {
             let progress_wait = self.line_builder.next_progress().map(|at| at - now());
+            // Nothing is done while the agent only waits.
+            let is_waiting =
+                retry.is_none() && !has_unflushed && !self.line_builder.is_incomplete();
             let is_due = tokio::select! {
                 final_report = &mut ended => break final_report.ok(),
-                _ = interval.tick() => true,
+                _ = interval.tick(), if !is_waiting => true,
                 // Progress has its own interval, which may be shorter. Its line waits for the next
                 // update to the store.
                 () = sleep_for(progress_wait) => {
                     self.line_builder.tick(now());
+                    has_unflushed = true;
                     false
                 }
                 // The channel closes only with the recorder, which the first branch notices.
@@ -282,10 +287,12 @@ impl RecorderTask {
                     false
                 }
             };
+            has_unflushed |= !observations.is_empty();
             self.observe_all(&mut observations).await;
             if is_due {
                 self.line_builder.tick(now());
                 self.flush().await;
+                has_unflushed = false;
             }
             // One update at a time; failed ones wait for the next interval.
             let is_full = retry.is_none() && self.line_builder.pending_lines() >= FLUSH_LINES;

@@ -481,6 +481,11 @@ impl LineBuilder {
         has_changes || !self.lines.is_empty() || !self.model_calls.is_empty()
     }
 
+    /// Returns `true` if something is unsaved, or if text has to be completed after a delay.
+    pub(super) fn is_incomplete(&self) -> bool {
+        self.speech.is_some() || self.has_unsaved()
+    }
+
     /// Takes up to `most` unsaved lines and the changed facts; `None` if there are none.
     pub(super) fn take_batch(&mut self, at: Timestamp, most: usize) -> Option<RunUpdate> {
         if self.dropped_lines > 0 && self.lines.len() < MAX_PENDING_LINES {
