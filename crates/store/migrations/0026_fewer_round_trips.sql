@@ -182,32 +182,35 @@ END
 $$;
 
 -- What a job needs to know before it starts: the task as it was submitted, its project, and the number
--- of the newest change of the knowledge that applies to it.
-CREATE FUNCTION job_facts(it tasks) RETURNS jsonb LANGUAGE sql STABLE AS $$
-    SELECT jsonb_build_object(
+-- of the newest change of the knowledge that applies to it. In PL/pgSQL, because plans of SQL functions
+-- are not cached.
+CREATE FUNCTION job_facts(it tasks) RETURNS jsonb LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN jsonb_build_object(
         'task', jsonb_build_object(
-            'id', (it).id,
-            'project', (it).project,
-            'title', (it).title,
-            'description', (it).description,
-            'type', (it).type,
-            'priority', (it).priority,
-            'acceptance_criteria', (it).acceptance_criteria,
-            'labels', (it).labels,
-            'depends_on', (it).depends_on,
-            'suggested_agent', (it).suggested_agent,
-            'issue_url', (it).issue_url,
-            'issue_number', (it).issue_number,
-            'metadata', (it).metadata
+            'id', it.id,
+            'project', it.project,
+            'title', it.title,
+            'description', it.description,
+            'type', it.type,
+            'priority', it.priority,
+            'acceptance_criteria', it.acceptance_criteria,
+            'labels', it.labels,
+            'depends_on', it.depends_on,
+            'suggested_agent', it.suggested_agent,
+            'issue_url', it.issue_url,
+            'issue_number', it.issue_number,
+            'metadata', it.metadata
         ),
         'project', (
             SELECT jsonb_build_object('name', projects.name, 'repository', projects.repository)
-            FROM projects WHERE projects.id = (it).project
+            FROM projects WHERE projects.id = it.project
         ),
         'knowledge_revision', greatest(
-            (SELECT max(knowledge.revision) FROM knowledge WHERE knowledge.project = (it).project),
+            (SELECT max(knowledge.revision) FROM knowledge WHERE knowledge.project = it.project),
             (SELECT max(knowledge.revision) FROM knowledge WHERE knowledge.project IS NULL),
             0
         )
-    )
+    );
+END
 $$;
