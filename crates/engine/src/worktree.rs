@@ -33,7 +33,7 @@ use tokio::fs;
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::checkpoint::UncommittedWork;
-pub use self::checkpoint::{Checkpoint, LatestWork, remove_remote_refs};
+pub use self::checkpoint::{Checkpoint, CheckpointProgress, LatestWork, remove_remote_refs};
 pub use self::merge::MergeOutcome;
 pub use self::patch::{ChangePatch, TouchedFiles};
 pub(crate) use self::refs::work_ref;
