@@ -70,7 +70,7 @@ impl PublishedValues {
     }
 
     /// Returns the attributes that changed since they were published.
-    pub(crate) fn changes_since(&self, published: &Self) -> Vec<SearchAttributeUpdate> {
+    pub(crate) fn changes_since(self, published: Self) -> Vec<SearchAttributeUpdate> {
         let mut changed = Vec::new();
         if published.state.phase() != self.state.phase() {
             changed.push(PHASE.value_set(self.state.phase().to_string()));
@@ -122,7 +122,7 @@ mod tests {
         for state in states {
             task_loop.state = *state;
             let now = PublishedValues::new(&task_loop, compact_history);
-            updates += usize::from(!now.changes_since(&published).is_empty());
+            updates += usize::from(!now.changes_since(published).is_empty());
             published = now;
         }
         updates

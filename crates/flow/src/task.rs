@@ -664,7 +664,7 @@ fn retry_policy() -> RetryPolicy {
 fn publish_search_attributes(ctx: &WorkflowContext<TaskWorkflow>) {
     let (changed, now) = ctx.state(|it| {
         let now = PublishedValues::new(&it.task_loop, it.tuning.compact_history);
-        (now.changes_since(&it.published), now)
+        (now.changes_since(it.published), now)
     });
     if !changed.is_empty() {
         ctx.upsert_search_attributes(changed);

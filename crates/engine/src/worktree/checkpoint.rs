@@ -29,8 +29,10 @@ pub struct Checkpoint {
 /// Checkpoints of a run so far.
 #[derive(Debug, Default)]
 pub struct CheckpointProgress {
-    /// Commit of the last one, if there was one that was pushed.
-    last: Option<Option<CommitId>>,
+    /// The last one was pushed.
+    is_pushed: bool,
+    /// Commit of the last one; `None` if everything was committed.
+    commit: Option<CommitId>,
     /// Times of all files that the last one contains, if the one before it contained the same files.
     times: Option<FileTimes>,
 }
@@ -108,13 +110,11 @@ impl Worktree {
         let started = self.file_clock().await?;
         let (commit, mut refs) = self.save_uncommitted().await?;
         let push_error = push_refs(&self.mirror, self.task, &mut refs).await?;
-        let last = progress.last.take();
-        if push_error.is_none() {
-            progress.last = Some(commit);
-            // While files change, their times would be of no use.
-            if last == Some(commit) {
-                progress.times = self.file_times(Some(started)).await?;
-            }
+        let is_same = progress.is_pushed && progress.commit == commit;
+        (progress.is_pushed, progress.commit) = (push_error.is_none(), commit);
+        // While files change, their times would be of no use.
+        if is_same && progress.is_pushed {
+            progress.times = self.file_times(Some(started)).await?;
         }
         Ok(Some(Checkpoint { commit, pushed: push_error.is_none(), push_error }))
     }
