@@ -59,7 +59,7 @@ impl ContentCache {
 }
 
 /// Values that were used last, most recent last. Clones share them.
-struct RecentValues<K, V> {
+pub(crate) struct RecentValues<K, V> {
     values: Arc<Mutex<VecDeque<(K, V)>>>,
     capacity: usize,
 }
@@ -71,11 +71,13 @@ impl<K, V> Clone for RecentValues<K, V> {
 }
 
 impl<K: PartialEq, V: Clone> RecentValues<K, V> {
-    fn new(capacity: usize) -> Self {
+    /// Creates a cache for at most `capacity` values.
+    pub(crate) fn new(capacity: usize) -> Self {
         Self { values: Arc::default(), capacity }
     }
 
-    fn get(&self, key: &K) -> Option<V> {
+    /// Returns a value, which then counts as used.
+    pub(crate) fn get(&self, key: &K) -> Option<V> {
         let mut values = self.values.lock().unwrap_or_else(PoisonError::into_inner);
         let position = values.iter().position(|(known, _)| known == key)?;
         let found = values.remove(position)?;
@@ -84,7 +86,8 @@ impl<K: PartialEq, V: Clone> RecentValues<K, V> {
         Some(value)
     }
 
-    fn put(&self, key: K, value: V) {
+    /// Inserts a value, and drops the one that was not used for longest.
+    pub(crate) fn put(&self, key: K, value: V) {
         let mut values = self.values.lock().unwrap_or_else(PoisonError::into_inner);
         values.retain(|(known, _)| *known != key);
         values.push_back((key, value));

@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use tamma_connect::forge::Forges;
-use tamma_core::ids::{CommitId, PipelineId, ProjectId, TaskId};
+use tamma_core::ids::{CommitId, Digest, PipelineId, ProjectId, TaskId};
 use tamma_core::pipeline::PIPELINE_METADATA_KEY;
 use tamma_core::repository_address::RepositoryAddress;
+use tamma_core::rules::Rules;
 use tamma_core::task_loop::{State, TaskLoop};
 use tamma_engine::git::{Git, GitLogin};
 use tamma_engine::mirror::{self, KnownCommits, Mirror, task_branch};
@@ -15,6 +16,7 @@ use tamma_engine::worktree::{self, Author, Worktree};
 use tamma_store::{RegisteredProject, Store};
 
 use crate::config::WorkerConfig;
+use crate::content_cache::RecentValues;
 use crate::error::Error;
 use crate::job_context::JobContext;
 use crate::project_config::{RemoteConfigs, local_folder, read_local};
@@ -32,7 +34,13 @@ pub(crate) struct Repositories {
     mirror_cache: KnownCommits,
     /// Configurations of remote repositories.
     remote_configs: RemoteConfigs,
+    /// Valid configurations by the hash of their text; `None` stands for no text. The environment and
+    /// the operator's limits do not change while a worker runs.
+    loaded_rules: RecentValues<Option<Digest>, Rules>,
 }
+
+/// Maximum number of cached configurations.
+const MAX_LOADED_RULES: usize = 20;
 
 impl Repositories {
     /// Finds git. Mirrors are created on demand.
@@ -56,13 +64,20 @@ impl Repositories {
             forges,
             mirror_cache: KnownCommits::default(),
             remote_configs: RemoteConfigs::default(),
+            loaded_rules: RecentValues::new(MAX_LOADED_RULES),
         })
     }
 
     async fn load_project(&self, project: RegisteredProject) -> Result<ProjectContext, Error> {
         let WorkerConfig { environment, operator, .. } = &*self.config;
         let text = Box::pin(self.config_text(&project)).await?;
-        ProjectContext::load(project, text.as_deref(), environment, operator)
+        let digest = text.as_deref().map(|text| Digest::of(text.as_bytes()));
+        if let Some(rules) = self.loaded_rules.get(&digest) {
+            return Ok(ProjectContext { project, rules });
+        }
+        let loaded = ProjectContext::load(project, text.as_deref(), environment, operator)?;
+        self.loaded_rules.put(digest, loaded.rules.clone());
+        Ok(loaded)
     }
 
     /// Reads the configuration file of a project: of its folder, or of the default branch of a remote
@@ -323,7 +338,6 @@ mod tests {
         GateAnswer, PipelineDefinition, PipelineEvent, PipelineRequest, PipelineRun, step,
     };
     use tamma_core::pull_request::{OpenedPullRequest, PullRequestState};
-    use tamma_core::rules::Rules;
     use tamma_core::task::Priority;
     use tamma_core::task_loop::{TaskReceived, Timestamp, begin};
     use tamma_core::version::Edition;
