@@ -4,10 +4,12 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use tamma_core::ids::{Digest, PlanHash, TaskId};
 use tamma_core::plan::Plan;
 use tamma_store::Store;
+use tokio::time::Instant;
 
 use crate::error::Error;
 
@@ -17,19 +19,24 @@ const MAX_PLANS: usize = 100;
 /// Maximum number of cached texts. Tasks share them, because they are prompts.
 const MAX_TEXTS: usize = 20;
 
+/// Time after which a text is saved again. Texts that nobody uses are kept for days at least.
+const SAVED_FOR: Duration = Duration::from_mins(10);
+
 /// Cache of plans and texts. Clones share it.
 #[derive(Clone)]
 pub(crate) struct ContentCache {
     store: Store,
     plans: RecentValues<(TaskId, PlanHash), Plan>,
     texts: RecentValues<Digest, String>,
+    /// Times at which texts were saved.
+    saved_texts: RecentValues<Digest, Instant>,
 }
 
 impl ContentCache {
     /// Creates an empty cache.
     pub(crate) fn new(store: &Store) -> Self {
         let (plans, texts) = (RecentValues::new(MAX_PLANS), RecentValues::new(MAX_TEXTS));
-        Self { store: store.clone(), plans, texts }
+        Self { store: store.clone(), plans, texts, saved_texts: RecentValues::new(MAX_TEXTS) }
     }
 
     /// Returns the plan of a task with this hash.
@@ -45,6 +52,18 @@ impl ContentCache {
     /// Keeps a plan that is saved.
     pub(crate) fn keep_plan(&self, task: TaskId, plan: &Plan) {
         self.plans.put((task, plan.hash()), plan.clone());
+    }
+
+    /// Saves a text that many tasks share, unless this worker has done so a short time ago. Returns its
+    /// hash.
+    pub(crate) async fn save_text(&self, text: &str) -> Result<Digest, Error> {
+        let hash = Digest::of(text.as_bytes());
+        if self.saved_texts.get(&hash).is_some_and(|at| at.elapsed() < SAVED_FOR) {
+            return Ok(hash);
+        }
+        self.store.save_text(text).await?;
+        self.saved_texts.put(hash, Instant::now());
+        Ok(hash)
     }
 
     /// Returns the saved text with this hash.
