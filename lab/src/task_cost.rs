@@ -208,7 +208,7 @@ async fn settled(cluster: &BenchCluster, git: &GitLog) -> Result<Reading> {
             sleep(PAUSE).await;
             let now = read().await?;
             if now == last {
-                return Ok(now);
+                return Ok::<_, anyhow::Error>(now);
             }
             last = now;
         }
