@@ -64,14 +64,14 @@ pub(crate) async fn run(arguments: &Args) -> Result<Verdict> {
     // Warm up with one task.
     wait_for_approval(&cluster, 1..2).await?;
     let before = parts.map(|(_, process)| meter::resident(process));
-    let rows = meter::database(&cluster.database).await?.rows;
+    let rows = meter::database(&cluster.database).await?.total_rows();
     let disk = meter::disk(temporal_folder);
 
     let start = now();
     wait_for_approval(&cluster, 2..tasks + 1).await?;
     let took = start.elapsed();
     let size = meter::sql(&cluster.database, "SELECT pg_database_size(current_database())").await?;
-    let rows = meter::database(&cluster.database).await?.rows - rows;
+    let rows = meter::database(&cluster.database).await?.total_rows() - rows;
     let disk = meter::disk(temporal_folder).saturating_sub(disk);
     let after = parts.map(|(_, process)| meter::resident(process));
 

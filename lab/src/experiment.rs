@@ -16,7 +16,7 @@ use crate::{
     agents, alerts, bench_agents, bench_board, bench_core, bench_gateway, bench_loop,
     bench_waiting, browser, chaos, chat, crash_recovery, docs, escalation, eval, false_claims,
     first_minute, forge, hostile_repositories, knowledge, learning, learning_loop, mcp,
-    merge_queue, pipeline, reconcile, review, sandbox_escape, top,
+    merge_queue, pipeline, reconcile, review, sandbox_escape, task_cost, top,
 };
 
 /// Run one experiment
@@ -82,12 +82,14 @@ enum Experiment {
     Knowledge(knowledge::Args),
     /// Read labelled messages with the chat grammar, without a model
     Chat(chat::Args),
+    /// Count what one task costs, and compare it with the expected counts
+    TaskCost(task_cost::Args),
     /// Compare the task loop with a bare Temporal workflow
     BenchLoop(bench_loop::Args),
     /// Measure thousands of tasks that await approval
     BenchWaiting(bench_waiting::Args),
-    /// Measure 50 concurrent agents on one worker
-    BenchAgents,
+    /// Measure many concurrent agents on one worker
+    BenchAgents(bench_agents::Args),
     /// Measure the latency that the gateway adds to the first byte of a model response
     BenchGateway(bench_gateway::Args),
     /// Measure a board of 10,000 tasks with 200 open browsers
@@ -153,9 +155,10 @@ async fn run(experiment: Experiment, quick: bool) -> Result<Verdict> {
         Experiment::Top(own) => top::run(&own).await,
         Experiment::Knowledge(own) => knowledge::run(&own).await,
         Experiment::Chat(own) => chat::run(&own),
+        Experiment::TaskCost(own) => task_cost::run(&own).await,
         Experiment::BenchLoop(own) => bench_loop::run(&own).await,
         Experiment::BenchWaiting(own) => bench_waiting::run(&own).await,
-        Experiment::BenchAgents => bench_agents::run().await,
+        Experiment::BenchAgents(own) => bench_agents::run(&own).await,
         Experiment::BenchGateway(own) => bench_gateway::run(&own).await,
         Experiment::BenchBoard => bench_board::run().await,
         Experiment::BenchCore => Ok(bench_core::run()),

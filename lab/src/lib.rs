@@ -30,6 +30,7 @@ mod reconcile;
 mod review;
 mod sandbox_escape;
 mod support;
+mod task_cost;
 mod top;
 
 pub use crate::experiment::main;

@@ -40,6 +40,7 @@ use crate::admission::{Admission, admit_run};
 use crate::answered_questions;
 use crate::clock::now;
 use crate::config::WorkerConfig;
+use crate::content_cache::ContentCache;
 use crate::error::Error;
 use crate::failed_setup::FailedSetup;
 use crate::job_context::JobContext;
@@ -48,13 +49,14 @@ use crate::live_questions;
 use crate::project_context::ProjectContext;
 use crate::prompts::RenderedPrompt;
 use crate::retry::retry_until_stopped;
-use crate::run_budget::{WantedBudget, reserve_budget};
+use crate::run_budget::{BudgetReservation, WantedBudget, reserve_budget};
 use crate::run_recorder::{PromptRecord, RunEnding, RunFacts, RunRecorder};
 use crate::setup::{CommitToSetUp, set_up_checkout};
 use crate::slot_queue::{SlotQueue, UsedSlot};
 use crate::task_text::{RunLimits, task_text};
 
 use self::message_log::MessageLog;
+use self::sessions::unfinished_run;
 pub(crate) use self::working_folder::WorkingFolder;
 
 /// Longest quota pause that an agent waits out by itself. After a longer one, the task gives up its
@@ -185,6 +187,7 @@ pub(crate) struct AgentRunner {
     config: Arc<WorkerConfig>,
     store: Store,
     knowledge: Knowledge,
+    contents: ContentCache,
     processes: ProcessRecords,
     /// Proxy through which agents reach models and agent tools.
     gateway: Gateway,
@@ -199,12 +202,12 @@ impl AgentRunner {
     pub(crate) async fn open(
         config: Arc<WorkerConfig>,
         store: Store,
-        knowledge: Knowledge,
+        (knowledge, contents): (Knowledge, ContentCache),
         (processes, egress): (ProcessRecords, EgressProxy),
     ) -> Result<Self, Error> {
         let gateway = Gateway::open(Some(&config.data_dir.join(GATEWAY_SOCKET))).await?;
         let read_only_slots = SlotQueue::new(config.slots);
-        Ok(Self { config, store, knowledge, processes, gateway, egress, read_only_slots })
+        Ok(Self { config, store, knowledge, contents, processes, gateway, egress, read_only_slots })
     }
 
     /// Waits for a free slot for an agent with read-only access, in the order of priority.
@@ -286,7 +289,7 @@ impl AgentRunner {
         let commit = ctx.judged_commit().unwrap_or(base);
         checkout.check_out(commit).await?;
         let mut failed_setup = None;
-        if mode == RunMode::Validate {
+        if mode == RunMode::Validate && ctx.rules.setup.command.is_some() {
             let host = (&*self.config, &self.processes, &self.egress);
             let touched = worktree.changed_files(base, commit).await?;
             let has_other_locks = ctx.rules.setup.covers(touched.keys().map(String::as_str));
@@ -316,7 +319,7 @@ impl AgentRunner {
         if mode == RunMode::Validate
             && let Some(plan) = &ctx.task_loop.plan
         {
-            let (_, plan) = self.store.plan_by_hash(ctx.task.id, plan.hash).await?;
+            let plan = self.contents.plan(ctx.task.id, plan.hash).await?;
             let criteria = plan.criteria_of(&ctx.task).len();
             facts.criteria = (0..criteria).map(criterion_id).collect();
         }
@@ -387,8 +390,14 @@ impl AgentRunner {
                 return Ok(AgentRun::not_started(RunEnd::Unavailable { reason }, provider));
             }
         };
-        let Some(budget) = reserve_budget(&self.store, ctx, wanted).await? else {
-            return Ok(AgentRun::not_started(RunEnd::OverBudget, provider));
+        let mut budget = match reserve_budget(&self.store, ctx, provider.as_str(), wanted).await? {
+            BudgetReservation::Reserved(budget) => budget,
+            BudgetReservation::Exhausted => {
+                return Ok(AgentRun::not_started(RunEnd::OverBudget, provider));
+            }
+            BudgetReservation::ProviderBlocked(until) => {
+                return Ok(AgentRun::not_started(RunEnd::Quota { until }, provider));
+            }
         };
         let at = now();
         let path = folder.path();
@@ -430,7 +439,7 @@ impl AgentRunner {
             }
         };
         let attached = sandbox.git.clone().filter(|_| !kind.replaces_files());
-        let before = self.last_unfinished_run(ctx, mode).await?;
+        let before = unfinished_run(budget.latest_run.take(), ctx, mode);
         let left = if before.is_some() && !mode.is_read_only() && mode != RunMode::Validate {
             UNFINISHED_RUN_NOTE
         } else {
@@ -473,7 +482,7 @@ impl AgentRunner {
             missing_content: &missing_text,
         };
         let services = ToolServices {
-            task_text: task_text(&self.store, ctx, &limits).await?,
+            task_text: task_text(&self.store, &self.contents, ctx, &limits).await?,
             gates,
             ask_person: live_questions::ask_person(
                 &self.store,
@@ -571,11 +580,11 @@ impl AgentRunner {
         }
         let report = report?.redacted(&redactor);
         drop(observer);
+        budget.stop_renewal().await;
         let ending = RunEnding::from(&report.end);
         if let Err(error) = recorder.finish(ending, report.usage, report.metered).await {
             tracing::warn!(%error, run = %request.run, "failed to save run record");
         }
-        budget.settle().await;
         if report.end == RunEnd::Cancelled {
             return Err(Error::Stopped);
         }

@@ -7,10 +7,13 @@
 //!   nothing else.
 //! - `stubs` has activities that write the same rows as Tamma's, and do no work.
 //! - `work` runs worker processes with the options of Tamma's worker.
-//! - `load` runs tasks at a given concurrency, and `meter` reads the CPU, memory and rows they used.
+//! - `load` runs tasks at a given concurrency, and `meter` reads the CPU, memory, rows and statements
+//!   they used.
+//! - `git_log` counts the git processes of a worker.
 
 pub(crate) mod bare;
 pub(crate) mod cluster;
+pub(crate) mod git_log;
 pub(crate) mod history;
 pub(crate) mod load;
 pub(crate) mod meter;

@@ -17,6 +17,7 @@ use tamma_testkit::{Cluster, sample_plan, temporal};
 use temporalio_client::Client;
 use uuid::Uuid;
 
+use super::git_log::GitLog;
 use super::meter;
 
 /// Durability of database writes.
@@ -88,6 +89,12 @@ impl BenchCluster {
     /// Starts Tamma's worker with a number of slots.
     pub(crate) async fn start_worker_with_slots(&self, slots: usize) -> Result<TammaProcess> {
         self.start_worker_with(&["--slots", &slots.to_string()]).await
+    }
+
+    /// Starts Tamma's worker, and counts its git processes.
+    pub(crate) async fn start_worker_with_git_log(&self, log: &GitLog) -> Result<TammaProcess> {
+        let worker = self.cluster.new_worker("work")?.with_env("PATH", log.search_path()?);
+        self.started(worker.with_env("TAMMA_LOG", "error")).await
     }
 
     async fn start_worker_with(&self, arguments: &[&str]) -> Result<TammaProcess> {

@@ -236,8 +236,11 @@ pub(crate) async fn measure(
         worker: after.0.since(before.0),
         temporal: after.1.saturating_sub(before.1),
         postgres: after.2.saturating_sub(before.2),
-        rows: per_task(float(counts.rows.saturating_sub(counted.rows)), tasks),
-        statements: per_task(float(counts.statements.saturating_sub(counted.statements)), tasks),
+        rows: per_task(float(counts.total_rows().saturating_sub(counted.total_rows())), tasks),
+        statements: per_task(
+            float(counts.total_statements().saturating_sub(counted.total_statements())),
+            tasks,
+        ),
         ..Measurement::default()
     };
     worker.stop().await?;
