@@ -11,6 +11,7 @@ use crate::support::bench::cluster::{self, BenchCluster, Durability};
 use crate::support::bench::history::HistoryTimes;
 use crate::support::bench::load::{Subject, TaskCounter, drive, events, start_task};
 use crate::support::bench::meter;
+use crate::support::coefficients;
 use crate::support::figures::{ms, percentile, table};
 use crate::support::verdict::Verdict;
 
@@ -32,7 +33,14 @@ const TIMEOUT: Duration = Duration::from_mins(5);
 /// Target ratio of transition times with and without the agents.
 const MAX_RATIO: f64 = 2.0;
 
-pub(crate) async fn run() -> Result<Verdict> {
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Write the figures to the coefficients of `tamma capacity`
+    #[arg(long)]
+    write: bool,
+}
+
+pub(crate) async fn run(arguments: &Args) -> Result<Verdict> {
     println!("machine: {}", meter::machine());
     let cluster = BenchCluster::start(Durability::Durable, 1).await?;
     let slots = usize::try_from(AGENTS)? + FREE;
@@ -96,6 +104,15 @@ pub(crate) async fn run() -> Result<Verdict> {
         spent.own.as_secs_f64() * 10.0,
         spent.children.as_secs_f64() * 10.0
     );
+    if arguments.write {
+        // Ten seconds were measured.
+        let waiting = spent.own.as_micros() / 10 / u128::from(AGENTS);
+        let values = [
+            ("slot_memory_bytes", after.saturating_sub(before) / AGENTS),
+            ("worker_cpu_us_per_second", u64::try_from(waiting)?),
+        ];
+        coefficients::write("agents", &values).await?;
+    }
     Ok(judge(&idle, &busy))
 }
 

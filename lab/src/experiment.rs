@@ -84,7 +84,7 @@ enum Experiment {
     /// Measure thousands of tasks that await approval
     BenchWaiting(bench_waiting::Args),
     /// Measure 50 concurrent agents on one worker
-    BenchAgents,
+    BenchAgents(bench_agents::Args),
     /// Measure the latency that the gateway adds to the first byte of a model response
     BenchGateway(bench_gateway::Args),
     /// Measure a board of 10,000 tasks with 200 open browsers
@@ -145,7 +145,7 @@ async fn run(experiment: Experiment, quick: bool) -> Result<Verdict> {
         Experiment::Chat(own) => chat::run(&own),
         Experiment::BenchLoop(own) => bench_loop::run(&own).await,
         Experiment::BenchWaiting(own) => bench_waiting::run(&own).await,
-        Experiment::BenchAgents => bench_agents::run().await,
+        Experiment::BenchAgents(own) => bench_agents::run(&own).await,
         Experiment::BenchGateway(own) => bench_gateway::run(&own).await,
         Experiment::BenchBoard => bench_board::run().await,
         Experiment::BenchCore => Ok(bench_core::run()),

@@ -2,6 +2,7 @@
 
 pub(crate) mod agent_setup;
 pub(crate) mod bench;
+pub(crate) mod coefficients;
 pub(crate) mod components;
 pub(crate) mod database_hold;
 pub(crate) mod external;

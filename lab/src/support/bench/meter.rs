@@ -121,6 +121,23 @@ pub(crate) struct DatabaseCounts {
     pub(crate) rows: u64,
     /// Executed statements; each is a round trip.
     pub(crate) statements: u64,
+    /// Bytes written to the write-ahead log so far.
+    pub(crate) wal: u64,
+    /// Size of the database, in bytes.
+    pub(crate) size: u64,
+}
+
+impl DatabaseCounts {
+    /// Returns the difference to an earlier measurement.
+    #[must_use]
+    pub(crate) fn since(self, before: Self) -> Self {
+        Self {
+            rows: self.rows.saturating_sub(before.rows),
+            statements: self.statements.saturating_sub(before.statements),
+            wal: self.wal.saturating_sub(before.wal),
+            size: self.size.saturating_sub(before.size),
+        }
+    }
 }
 
 const COUNTS: &str = "
@@ -133,13 +150,17 @@ SELECT (
     SELECT coalesce(sum(calls), 0) FROM pg_stat_statements
     WHERE dbid = (SELECT oid FROM pg_database WHERE datname = current_database())
     AND query NOT LIKE '%pg_stat_statements%' AND query NOT LIKE 'SELECT count(*) AS c %'
-)";
+) || ' ' || pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0')::bigint
+|| ' ' || pg_database_size(current_database())";
 
 /// Reads the counters of the database.
 pub(crate) async fn database(url: &str) -> Result<DatabaseCounts> {
     let output = sql(url, COUNTS).await?;
-    let (rows, statements) = output.split_once(' ').context("expected two numbers")?;
-    Ok(DatabaseCounts { rows: rows.parse()?, statements: statements.parse()? })
+    let numbers: Vec<u64> = output.split(' ').map(str::parse).collect::<Result<_, _>>()?;
+    let [rows, statements, wal, size] = numbers[..] else {
+        bail!("expected four numbers instead of `{output}`");
+    };
+    Ok(DatabaseCounts { rows, statements, wal, size })
 }
 
 /// Runs SQL with `psql` and returns its output. Only `tamma-store` has a database library, and these
