@@ -8,6 +8,7 @@ pub(crate) mod database_hold;
 pub(crate) mod external;
 pub(crate) mod figures;
 pub(crate) mod leftover;
+pub(crate) mod page_times;
 pub(crate) mod programs;
 pub(crate) mod scripts;
 pub(crate) mod tools;

@@ -54,7 +54,8 @@ impl Store {
                     Ok(true)
                 })
             });
-        let lists = options.clone().options([("plan_cache_mode", "force_custom_plan")]);
+        let lists =
+            options.clone().options([("plan_cache_mode", "force_custom_plan"), ("jit", "off")]);
         Ok(Self {
             lists: pool.clone().connect_lazy_with(lists),
             steps: pool.connect_with(options).await?,

@@ -175,6 +175,11 @@ impl BenchCluster {
         self.project.write_script(&script_of(1, until))
     }
 
+    /// Makes new agents plan and change another number of files.
+    pub(crate) fn plan_files(&self, files: usize) -> Result<()> {
+        self.project.write_script(&script_of(files, None))
+    }
+
     /// Returns the task with a number.
     pub(crate) fn task(&self, number: u64) -> Task {
         sample_task(id(number), self.project.id)
