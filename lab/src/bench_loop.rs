@@ -158,6 +158,8 @@ async fn record_task(cluster: &BenchCluster, counter: &TaskCounter) -> Result<Re
     println!("Temporal calls of a task (bytes): {}", names.join(" "));
     let task = id.len().checked_sub(ID_LENGTH).and_then(|from| id.get(from..));
     let task = task.context("a workflow ID without a task")?;
+    // Processes of the previous task may still have been running.
+    let children = children.into_iter().filter(|child| child.start >= calls.start).collect();
     let children = ChildPlan::new(task, children, calls.sequence.calls.len(), &calls.ends)?;
     let (git, all) = children.counts();
     println!("{all} child processes of a task, {git} of them git: {}", children.git_commands());

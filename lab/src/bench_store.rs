@@ -134,10 +134,15 @@ async fn copy(cluster: &BenchCluster, state: &str, count: u64, seconds: u64) -> 
 
 /// Returns the pages to measure: board, list, task, inbox, search and metrics.
 async fn pages(cluster: &BenchCluster) -> Result<Vec<String>> {
-    let sql = "SELECT id FROM tasks WHERE state = 'completed' AND title LIKE '%, part %'
-               ORDER BY id OFFSET 10 LIMIT 1";
-    let old = meter::sql(&cluster.database, sql).await?;
-    let digits = old.get(old.len().saturating_sub(8)..).context("an ID has 8 digits at its end")?;
+    let copy = async |order: &str| {
+        let sql = format!(
+            "SELECT id FROM tasks WHERE state = 'completed' AND title LIKE '%, part %'
+             ORDER BY id {order} LIMIT 1"
+        );
+        meter::sql(&cluster.database, &sql).await
+    };
+    let (old, new) = (copy("ASC").await?, copy("DESC").await?);
+    let digits = new.get(new.len().saturating_sub(8)..).context("an ID has 8 digits at its end")?;
     let waiting = cluster::id(FIRST_WAITING).to_string();
     let pages = [
         "/".to_owned(),

@@ -131,7 +131,7 @@ impl ChildRecorder {
     }
 
     /// Waits until no process starts or ends for a while, and returns the ended ones in the order of
-    /// their start. The records are then empty.
+    /// their start. Each is returned once.
     pub(crate) async fn take(&self) -> Result<Vec<ChildProcess>> {
         let mut names = self.names()?;
         loop {
@@ -144,11 +144,12 @@ impl ChildRecorder {
         }
         let mut children = Vec::new();
         for name in &names {
-            let folder = self.records.join(name);
             // A process that outlives the task is not one of its own.
-            if !name.ends_with(".new") {
-                children.push(self.read(&folder).with_context(|| name.clone())?);
+            if name.ends_with(".new") {
+                continue;
             }
+            let folder = self.records.join(name);
+            children.push(self.read(&folder).with_context(|| name.clone())?);
             fs::remove_dir_all(&folder)?;
         }
         Ok(children)

@@ -185,11 +185,15 @@ impl BenchCluster {
         sample_task(id(number), self.project.id)
     }
 
-    /// Returns the IDs of the main processes of Temporal and PostgreSQL.
+    /// Returns the IDs of the main processes of a Temporal dev server and PostgreSQL.
     pub(crate) fn server_pids(&self) -> Result<[u32; 2]> {
         let temporal = self.cluster.temporal()?.pid().context("Temporal does not run")?;
-        let postgres = self.cluster.postgres()?.pid().context("PostgreSQL does not run")?;
-        Ok([temporal, postgres])
+        Ok([temporal, self.postgres_pid()?])
+    }
+
+    /// Returns the ID of the main process of PostgreSQL.
+    pub(crate) fn postgres_pid(&self) -> Result<u32> {
+        self.cluster.postgres()?.pid().context("PostgreSQL does not run")
     }
 }
 

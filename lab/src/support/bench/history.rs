@@ -23,6 +23,8 @@ fn sum<'a>(payloads: impl IntoIterator<Item = &'a Payload>) -> usize {
 pub(crate) struct RecordedCalls {
     /// Calls, for the bare workflow.
     pub(crate) sequence: CallSequence,
+    /// Start of the task, as a time since the epoch.
+    pub(crate) start: Duration,
     /// Position and end of each call with an activity, as a time since the epoch, in order.
     pub(crate) ends: Vec<(usize, Duration)>,
 }
@@ -117,7 +119,8 @@ pub(crate) fn recorded_calls(
     }
     ends.sort_by_key(|(_, end)| *end);
     let sequence = CallSequence { calls, result, filler: String::new() }.padded(started);
-    Ok(RecordedCalls { sequence, ends })
+    let start = events.first().and_then(time_of).context("the history has no start")?;
+    Ok(RecordedCalls { sequence, start, ends })
 }
 
 fn outcome(outcome: &temporalio_common::protos::temporal::api::update::v1::Outcome) -> usize {

@@ -260,7 +260,7 @@ pub(crate) async fn measure(
         Load::Open(_) => 4,
     };
     drive(cluster, subject, counter, warm_up, warm_up).await?;
-    let ([_, postgres], temporal) = (cluster.server_pids()?, cluster.temporal_pids()?);
+    let (postgres, temporal) = (cluster.postgres_pid()?, cluster.temporal_pids()?);
     let worker_pid = cluster::pid(&worker)?;
     let spent = || {
         let temporal: Duration = temporal.iter().map(|pid| meter::cpu_time(*pid).all()).sum();
