@@ -78,7 +78,7 @@ pub(crate) async fn run(arguments: &Args) -> Result<Verdict> {
     let times = page_times::measure(&page_times::signed_in_client()?, &server.url, &pages).await?;
     server.stop().await?;
     let (page, slowest) =
-        times.iter().max_by_key(|(_, p95)| p95).context("no page was measured")?;
+        times.iter().max_by_key(|(_, p95)| *p95).context("no page was measured")?;
     let slow = times.iter().filter(|(_, p95)| *p95 >= TARGET).count();
     let figures = format!(
         "{tasks} finished and {waiting} waiting tasks: {slow} of {} pages over {} ms at p95; slowest \

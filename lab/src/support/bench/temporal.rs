@@ -45,7 +45,14 @@ impl TemporalArgs {
 
     /// Returns the IDs of its main processes.
     pub(crate) fn pids(&self, cluster: &Cluster) -> Result<Vec<u32>> {
-        Ok(vec![cluster.temporal()?.pid().context("Temporal does not run")?])
+        match self.server {
+            ServerKind::Dev => {
+                Ok(vec![cluster.temporal()?.pid().context("Temporal does not run")?])
+            }
+            ServerKind::Real | ServerKind::ThreeNodes => {
+                bail!("the processes of `--server {}` are unknown", self.server)
+            }
+        }
     }
 
     /// Describes it for a heading.
