@@ -39,7 +39,7 @@ exit "$(cat "$to/exit")"
 "#;
 
 /// Variables that belong to the recording or to the run.
-const DROPPED: [&str; 4] = ["PWD", "OLDPWD", "SHLVL", "_"];
+const DROPPED: [&str; 5] = ["PWD", "OLDPWD", "SHLVL", "_", "TAMMA_RUN"];
 
 /// Recording programs and their records.
 #[derive(Debug)]
