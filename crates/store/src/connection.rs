@@ -54,8 +54,7 @@ impl Store {
                     Ok(true)
                 })
             });
-        let lists =
-            options.clone().options([("plan_cache_mode", "force_custom_plan"), ("jit", "off")]);
+        let lists = options.clone().options([("plan_cache_mode", "force_custom_plan")]);
         Ok(Self {
             lists: pool.clone().connect_lazy_with(lists),
             steps: pool.connect_with(options).await?,
