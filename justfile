@@ -8,7 +8,7 @@ set shell := ["bash", "-euo", "pipefail", "-c"]
 ci_verbs := "lint doc test lab:first-minute lab:docs lab:chaos lab:crash-recovery lab:pipeline lab:forge lab:merge-queue lab:reconcile lab:sandbox-escape lab:hostile-repositories lab:agents lab:review lab:false-claims lab:escalation lab:eval lab:learning-loop lab:knowledge lab:chat lab:alerts lab:mcp lab:browser lab:top lab:task-cost gen-check"
 
 # The experiments that measure an optimised build.
-optimised := '^bench-(agents|core|gateway|loop|waiting)$'
+optimised := '^bench-(agents|core|gateway|loop|store|waiting)$'
 
 # Files written by `just gen`, and never by hand.
 generated := "docs/machine.md docs/reference/tamma.schema.json docs/reference/configuration.md docs/reference/commands.md docs/reference/openapi.json"

@@ -11,6 +11,7 @@ use crate::support::bench::cluster::{self, BenchCluster, Durability};
 use crate::support::bench::history::HistoryTimes;
 use crate::support::bench::load::{Subject, TaskCounter, drive, events, start_task};
 use crate::support::bench::meter;
+use crate::support::coefficients;
 use crate::support::figures::{ms, percentile, table};
 use crate::support::verdict::Verdict;
 
@@ -40,6 +41,9 @@ pub(crate) struct Args {
     /// Number of concurrent agents
     #[arg(long, value_name = "COUNT", default_value_t = AGENTS, value_parser = clap::value_parser!(u64).range(1..))]
     agents: u64,
+    /// Write the figures to the coefficients of `tamma capacity`
+    #[arg(long)]
+    write: bool,
 }
 
 pub(crate) async fn run(arguments: &Args) -> Result<Verdict> {
@@ -107,6 +111,15 @@ pub(crate) async fn run(arguments: &Args) -> Result<Verdict> {
         "while the agents wait: worker {cpu:.1}% of a core, child processes {:.1}%\n",
         spent.children.as_secs_f64() * 10.0
     );
+    if arguments.write {
+        // Ten seconds were measured.
+        let waiting = spent.own.as_micros() / 10 / u128::from(agents_wanted);
+        let values = [
+            ("slot_memory_bytes", after.saturating_sub(before) / agents_wanted),
+            ("worker_cpu_us_per_second", u64::try_from(waiting)?),
+        ];
+        coefficients::write("agents", &values).await?;
+    }
     Ok(judge(agents_wanted, &idle, &busy, cpu))
 }
 

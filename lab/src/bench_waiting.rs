@@ -15,6 +15,7 @@ use tokio::net::TcpStream;
 use crate::support::bench::cluster::{self, BenchCluster, Durability};
 use crate::support::bench::load::{now, start_task};
 use crate::support::bench::meter;
+use crate::support::coefficients;
 use crate::support::figures::{ms, percentile, table};
 use crate::support::verdict::Verdict;
 
@@ -39,6 +40,9 @@ pub(crate) struct Args {
     /// Number of waiting tasks
     #[arg(long, value_name = "COUNT", default_value_t = TASKS, value_parser = clap::value_parser!(u64).range(200..))]
     tasks: u64,
+    /// Write the figures to the coefficients of `tamma capacity`
+    #[arg(long)]
+    write: bool,
 }
 
 pub(crate) async fn run(arguments: &Args) -> Result<Verdict> {
@@ -106,6 +110,17 @@ pub(crate) async fn run(arguments: &Args) -> Result<Verdict> {
         tenths(rows, tasks),
         tenths(size.parse()?, 1 << 20),
     );
+    if arguments.write {
+        let memory = |part: usize| after[part].saturating_sub(before[part]) / tasks;
+        let values = [
+            ("worker_memory_bytes", memory(0)),
+            ("temporal_memory_bytes", memory(2)),
+            ("temporal_disk_bytes", disk / tasks),
+            ("rows", rows.div_ceil(tasks)),
+            ("database_bytes", size.parse::<u64>()? / tasks),
+        ];
+        coefficients::write("waiting", &values).await?;
+    }
     measure_people(&cluster, tasks).await
 }
 

@@ -13,7 +13,7 @@ use uuid::Uuid;
 use crate::support::bench::work;
 use crate::support::verdict::Verdict;
 use crate::{
-    agents, alerts, bench_agents, bench_board, bench_core, bench_gateway, bench_loop,
+    agents, alerts, bench_agents, bench_board, bench_core, bench_gateway, bench_loop, bench_store,
     bench_waiting, browser, chaos, chat, crash_recovery, docs, escalation, eval, false_claims,
     first_minute, forge, hostile_repositories, knowledge, learning, learning_loop, mcp,
     merge_queue, pipeline, reconcile, review, sandbox_escape, task_cost, top,
@@ -94,6 +94,8 @@ enum Experiment {
     BenchGateway(bench_gateway::Args),
     /// Measure a board of 10,000 tasks with 200 open browsers
     BenchBoard,
+    /// Measure pages with a million finished tasks
+    BenchStore(bench_store::Args),
     /// Measure `step` on one core
     BenchCore,
     /// Print the names of all experiments
@@ -161,6 +163,7 @@ async fn run(experiment: Experiment, quick: bool) -> Result<Verdict> {
         Experiment::BenchAgents(own) => bench_agents::run(&own).await,
         Experiment::BenchGateway(own) => bench_gateway::run(&own).await,
         Experiment::BenchBoard => bench_board::run().await,
+        Experiment::BenchStore(own) => bench_store::run(&own).await,
         Experiment::BenchCore => Ok(bench_core::run()),
         Experiment::List | Experiment::BenchWorker { .. } | Experiment::WriteLog { .. } => {
             bail!("not an experiment")

@@ -6,6 +6,7 @@ mod agents;
 mod alert;
 mod audit;
 pub(crate) mod backend_args;
+mod capacity;
 mod chat;
 mod completions;
 mod config;
@@ -221,6 +222,10 @@ enum Command {
     /// Uses standard input and output. For Claude Code: claude mcp add tamma -- tamma mcp. The agent acts
     /// under your name, with the permissions of your token (`TAMMA_TOKEN`) if you have one.
     Mcp(mcp::Args),
+    /// Estimate machines, databases and cost of a load
+    ///
+    /// Multiplies the measured cost of a task (docs/scale.md). Assumptions are options. Needs no server.
+    Capacity(capacity::Args),
     /// List and reclaim disk space used by tasks
     #[command(subcommand, arg_required_else_help = true)]
     Workspace(workspace::Command),
@@ -309,6 +314,7 @@ pub(crate) fn run(tamma: &Cli) -> Result<ExitCode> {
         Command::Access(command) => access::run(command),
         Command::Audit(command) => audit::run(command),
         Command::SignIn(arguments) => sign_in::run(arguments),
+        Command::Capacity(arguments) => capacity::run(arguments),
         Command::Workspace(command) => workspace::run(command),
         Command::HelpReference => help_reference::run(),
     }

@@ -265,6 +265,44 @@ async fn a_board_keeps_the_first_tasks_of_its_order() {
     }
 }
 
+/// Inserts 10,050 older copies of the only completed task.
+const MANY_CLOSED: &str = "
+    DO $$
+    DECLARE names text := (
+        SELECT string_agg(quote_ident(attname), ', ') FROM pg_attribute
+        WHERE attrelid = 'tasks'::regclass AND attnum > 0 AND NOT attisdropped
+            AND attname NOT IN ('words', 'id', 'title'));
+    BEGIN
+        EXECUTE format('INSERT INTO tasks (id, title, %1$s)
+            SELECT (''0190000000007000800000'' || lpad(to_hex(n), 10, ''0''))::uuid,
+                ''Older task '' || n, %1$s
+            FROM tasks, generate_series(1, 10050) n WHERE state = ''completed''', names);
+    END $$;
+";
+
+#[tokio::test]
+async fn a_board_covers_the_newest_closed_tasks_and_finds_words_in_older_ones() {
+    let (database, store) = fresh().await;
+    write(&store, &RecordedTask::new(1, careful())).await;
+    write(&store, &RecordedTask::new(2, quick()).until(State::Completed)).await;
+    let board = store.board(&TaskFilter::default(), TaskOrder::Newest, 3).await.expect("board");
+    assert!(board.more.is_empty(), "few tasks are counted exactly");
+    let pool = sqlx::PgPool::connect(&database.url()).await.expect("connected");
+    sqlx::raw_sql(MANY_CLOSED).execute(&pool).await.expect("many");
+    for order in [TaskOrder::Newest, TaskOrder::Cost] {
+        let board = store.board(&TaskFilter::default(), order, 3).await.expect("board");
+        assert_eq!(board.counts.get(&State::Completed), Some(&10_000));
+        assert_eq!(board.counts.values().sum::<u64>(), 10_001, "open tasks are counted, too");
+        assert!(board.more.contains(&State::Completed));
+        assert_eq!(board.tasks.len(), 4);
+    }
+    // The seventh is older than those that the board covers.
+    let words = TaskFilter { text: Some("older 7".to_owned()), ..TaskFilter::default() };
+    let board = store.board(&words, TaskOrder::Newest, 3).await.expect("board");
+    assert_eq!((board.tasks.len(), board.counts.len()), (1, 0));
+    assert!(board.more.contains(&State::Completed), "older ones are not counted");
+}
+
 #[tokio::test]
 async fn saved_views_belong_to_one_person() {
     let (_database, store) = fresh().await;

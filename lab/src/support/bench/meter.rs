@@ -170,6 +170,26 @@ pub(crate) async fn database(url: &str) -> Result<DatabaseCounts> {
     serde_json::from_str(&output).with_context(|| format!("expected counters: {output}"))
 }
 
+/// Bytes that the database has written and uses. They grow without tasks, too, so they are no counters.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct DatabaseBytes {
+    /// Bytes written to the write-ahead log so far.
+    pub(crate) wal: u64,
+    /// Size of the database.
+    pub(crate) size: u64,
+}
+
+const BYTES: &str = "
+SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0')::bigint
+|| ' ' || pg_database_size(current_database())";
+
+/// Reads the bytes that the database has written and uses.
+pub(crate) async fn database_bytes(url: &str) -> Result<DatabaseBytes> {
+    let output = sql(url, BYTES).await?;
+    let (wal, size) = output.split_once(' ').context("expected two numbers")?;
+    Ok(DatabaseBytes { wal: wal.parse()?, size: size.parse()? })
+}
+
 /// Runs SQL with `psql` and returns its output. Only `tamma-store` has a database library, and these
 /// queries do not belong there.
 pub(crate) async fn sql(url: &str, text: &str) -> Result<String> {
