@@ -193,7 +193,8 @@ impl Network {
     pub async fn cut(&self, from: &str, to: &str) -> Result<()> {
         let (from, to) = (self.host(from)?, self.host(to)?);
         let Some(namespace) = &from.namespace else { bail!("the hosts have no links") };
-        let neighbour = format!("neigh replace {} lladdr {NOWHERE} dev eth0 nud permanent\n", to.address);
+        let neighbour =
+            format!("neigh replace {} lladdr {NOWHERE} dev eth0 nud permanent\n", to.address);
         ip(Some(namespace), &neighbour).await
     }
 
