@@ -43,6 +43,16 @@ impl Fixture {
     /// Creates the fixture of a numbered task, in its own folder. The plan changes `files` files;
     /// more than five need approval by a person.
     pub(crate) async fn new(cluster: &Cluster, number: u32, files: usize) -> Result<Self> {
+        Self::with_settings(cluster, number, files, "").await
+    }
+
+    /// Creates the fixture of a numbered task with more sections in its configuration.
+    pub(crate) async fn with_settings(
+        cluster: &Cluster,
+        number: u32,
+        files: usize,
+        settings: &str,
+    ) -> Result<Self> {
         let name = format!("greeter-{number}");
         let holds = Holds(cluster.folder().join(&name));
         let plan = sample_plan(files);
@@ -50,7 +60,7 @@ impl Fixture {
         let (repository, script) = (Repository::new()?, holds.script(plan));
         let gate = holds.0.join("gate.sh");
         let gates = format!("  check: {{ command: sh {}, kind: tests }}\n", gate.display());
-        let configure = |config: ProjectConfig| config.gates(gates);
+        let configure = |config: ProjectConfig| config.gates(gates).more(settings);
         let project = cluster.add_project(number, &name, repository, &script, configure).await?;
         fs::write(&gate, holds.shell_script(names::TEST, "sh check.sh"))?;
         let hooks = project.repository.path().join(".git/hooks");
@@ -88,9 +98,14 @@ impl Fixture {
         self.count(&format!("{job} ends"))
     }
 
-    fn count(&self, expected: &str) -> usize {
+    /// Returns the starts and ends of all jobs, in order.
+    pub(crate) fn job_lines(&self) -> Vec<String> {
         let lines = fs::read_to_string(self.holds.job_log()).unwrap_or_default();
-        lines.lines().filter(|line| *line == expected).count()
+        lines.lines().map(str::to_owned).collect()
+    }
+
+    fn count(&self, expected: &str) -> usize {
+        self.job_lines().iter().filter(|line| *line == expected).count()
     }
 }
 
