@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use tamma_core::history::{EntryName, HistoryEntry};
 use tamma_core::ids::TaskId;
 use tamma_core::task_loop::State;
@@ -16,7 +16,7 @@ use tamma_testkit::sample::SAMPLE_CONTENT;
 use tamma_testkit::wait::{wait_until, wait_until_true};
 
 use super::finding::Findings;
-use super::fixture::{AGENTS, Fixture};
+use super::fixture::{AGENTS, CRITERION, Fixture};
 use crate::support::{components, leftover};
 
 /// Time limit for the end of a workflow.
@@ -45,6 +45,25 @@ pub(crate) struct TaskCase {
     pub(crate) task: TaskId,
     pub(crate) fixture: Fixture,
     pub(crate) needs_person: bool,
+}
+
+impl TaskCase {
+    /// Returns the arguments of `tamma` that add the task. They can be repeated.
+    pub(crate) fn add_arguments(&self) -> Vec<String> {
+        let title = ["task", "add", "Greet Cy", "--criterion", CRITERION].map(str::to_owned);
+        let mut arguments = Vec::from(title);
+        arguments.extend(["--project".to_owned(), self.fixture.project.name.clone()]);
+        arguments.extend(["--id".to_owned(), self.task.to_string(), "--json".to_owned()]);
+        arguments
+    }
+}
+
+/// Returns the arguments of `tamma` that approve the current plan of a task.
+pub(crate) async fn approve_arguments(cluster: &Cluster, task: TaskId) -> Result<[String; 5]> {
+    let task_loop = cluster.store.task(task).await?.task_loop?;
+    let plan = task_loop.plan.context("the task has no plan")?.hash.to_string();
+    let (approve, id) = ("approve".to_owned(), task.to_string());
+    Ok([approve, id, "--plan".to_owned(), plan, "--json".to_owned()])
 }
 
 /// How often an agent may have finished a job.

@@ -15,9 +15,9 @@ use tamma_testkit::tamma_process::TammaProcess;
 use tamma_testkit::wait::{wait_until, wait_until_true};
 use tokio::task::JoinHandle;
 
-use super::examination::{Baseline, Examiner, RunRule, TaskCase};
+use super::examination::{Baseline, Examiner, RunRule, TaskCase, approve_arguments};
 use super::finding::Findings;
-use super::fixture::{CRITERION, Fixture};
+use super::fixture::Fixture;
 use super::point::{Moment, Point};
 use crate::support::components::{Components, Victim, output_text};
 use crate::support::database_hold::{self as hold, DatabaseHold};
@@ -193,14 +193,10 @@ impl TrialRunner {
 
     /// Adds a task. Retries until the server responds.
     fn add(&self, case: &TaskCase, after: Option<TaskId>) -> JoinHandle<Result<()>> {
-        let mut arguments: Vec<_> =
-            ["task", "add", "Greet Cy", "--criterion", CRITERION].map(str::to_owned).into();
-        arguments.extend(["--project".to_owned(), case.fixture.project.name.clone()]);
-        arguments.extend(["--id".to_owned(), case.task.to_string()]);
+        let mut arguments = case.add_arguments();
         if let Some(after) = after {
             arguments.extend(["--depends-on".to_owned(), after.to_string()]);
         }
-        arguments.push("--json".to_owned());
         let person = self.components.cluster.cli.clone();
         tokio::spawn(wait_until("the server", TIMEOUT, async move || {
             let output = person.command(&arguments).output().await?;
@@ -214,11 +210,8 @@ impl TrialRunner {
         &self,
         task: TaskId,
     ) -> Result<JoinHandle<Result<std::process::Output>>> {
-        let task_loop = self.components.cluster.store.task(task).await?.task_loop?;
-        let plan = task_loop.plan.context("the task has no plan")?.hash.to_string();
-        let id = task.to_string();
-        let mut command =
-            self.components.cluster.cli.command(&["approve", &id, "--plan", &plan, "--json"]);
+        let arguments = approve_arguments(&self.components.cluster, task).await?;
+        let mut command = self.components.cluster.cli.command(&arguments);
         Ok(tokio::spawn(async move { Ok(command.output().await?) }))
     }
 
