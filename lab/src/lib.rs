@@ -11,6 +11,7 @@ mod bench_waiting;
 mod browser;
 mod chaos;
 mod chat;
+mod cluster;
 mod crash_recovery;
 mod escalation;
 mod eval;

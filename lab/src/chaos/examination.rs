@@ -66,14 +66,15 @@ pub(crate) async fn approve_arguments(cluster: &Cluster, task: TaskId) -> Result
     Ok([approve, id, "--plan".to_owned(), plan, "--json".to_owned()])
 }
 
-/// How often an agent may have finished a job.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What may have happened more than once. Each effect still happens once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum RunRule {
-    /// Once, and nothing that happened adds an entry to the history.
+    /// Nothing: each agent finished once, and the history is that of an undisturbed task.
     Once,
-    /// More than once, because an agent or a disk failed, or two workers had the job. Each effect still
-    /// happens once.
-    Repeated,
+    /// The end of an agent, because two workers had its job.
+    RunsRepeated,
+    /// Entries of the history too, because an agent, a disk or a worker failed by itself.
+    HistoryRepeated,
 }
 
 /// Examines completed tasks.
@@ -103,17 +104,23 @@ impl<'a> Examiner<'a> {
         let Baseline { alone, approved } = self.baseline;
         let baseline = if case.needs_person { approved } else { alone };
         findings.check_history(&entries, baseline.as_deref());
-        for job in AGENTS {
-            findings.expect_once(&format!("finished run of `{job}`"), case.fixture.ended(job));
-            let starts = case.fixture.started(job);
-            if starts > 1 {
-                findings.add_note(format!("rerun of `{job}`: started {starts} times"));
-            }
-        }
-        if rule == RunRule::Repeated {
+        if rule == RunRule::HistoryRepeated {
             let repeated = std::mem::take(&mut findings.duplicated);
             findings.notes.extend(repeated);
         }
+        let mut runs = Findings::default();
+        for job in AGENTS {
+            runs.expect_once(&format!("finished run of `{job}`"), case.fixture.ended(job));
+            let starts = case.fixture.started(job);
+            if starts > 1 {
+                runs.add_note(format!("rerun of `{job}`: started {starts} times"));
+            }
+        }
+        if rule >= RunRule::RunsRepeated {
+            let repeated = std::mem::take(&mut runs.duplicated);
+            runs.notes.extend(repeated);
+        }
+        findings.extend(runs);
         examine_order(case, &entries, &mut findings);
         self.examine_task_loop(case, entries.len(), &mut findings).await?;
         self.examine_approval(case, &mut findings).await?;
