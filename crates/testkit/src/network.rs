@@ -63,19 +63,11 @@ impl Host {
         self.address
     }
 
-    /// Returns the words before a command line that run it on this host. The program replaces them, so
-    /// that it has the ID of the started process.
-    pub fn prefix(&self) -> Vec<String> {
-        let Some(namespace) = &self.namespace else { return Vec::new() };
-        vec!["nsenter".to_owned(), format!("--net={NAMESPACES}/{namespace}")]
-    }
-
-    /// Returns a command that runs a program on this host.
+    /// Returns a command that runs a program on this host, with the ID of the started process.
     pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
-        let prefix = self.prefix();
-        let Some((first, more)) = prefix.split_first() else { return Command::new(program) };
-        let mut command = Command::new(first);
-        command.args(more).arg(program);
+        let Some(namespace) = &self.namespace else { return Command::new(program) };
+        let mut command = Command::new("nsenter");
+        command.arg(format!("--net={NAMESPACES}/{namespace}")).arg(program);
         command
     }
 }

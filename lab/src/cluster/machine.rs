@@ -48,7 +48,7 @@ impl SmallDisk {
 
     /// Writes a file until nothing fits any more.
     pub(crate) fn fill(&self) -> Result<()> {
-        let (mut file, block) = (fs::File::create(self.filler())?, vec![0; 1 << 16]);
+        let (mut file, block) = (fs::File::create(self.filler())?, vec![0_u8; 1 << 16]);
         while file.write_all(&block).is_ok() {}
         Ok(())
     }
@@ -84,8 +84,8 @@ impl Machine {
     /// Mounts the small disk on the data folder of a worker, and looks for libfaketime.
     pub(crate) async fn prepare(disk: &Path) -> Self {
         let disk = SmallDisk::mount(disk).await.map_err(|error| format!("{error:#}"));
-        let libraries = CLOCK_FOLDERS.iter().map(|it| Path::new(it).join("libfaketimeMT.so.1"));
-        let clock = libraries.into_iter().find(|it| it.is_file());
+        let mut libraries = CLOCK_FOLDERS.iter().map(|it| Path::new(it).join("libfaketimeMT.so.1"));
+        let clock = libraries.find(|it| it.is_file());
         let clock = clock.ok_or_else(|| {
             "a process can only be given another time with libfaketime, which is not installed"
                 .to_owned()

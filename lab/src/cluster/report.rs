@@ -62,7 +62,7 @@ impl Report {
     }
 
     /// Prints the times of a round without a strike.
-    pub(crate) fn add_undisturbed(&mut self, times: &[Duration]) -> Result<()> {
+    pub(crate) fn print_undisturbed(times: &[Duration]) -> Result<()> {
         print_round(0, "none", 0, times)
     }
 
@@ -75,13 +75,13 @@ impl Report {
     }
 
     /// Adds what was found during a strike.
-    pub(crate) fn add_findings(&mut self, strike: Strike, findings: Findings) -> Result<()> {
-        self.add(&strike.to_string(), &findings)
+    pub(crate) fn add_findings(&mut self, strike: Strike, findings: &Findings) -> Result<()> {
+        self.add(&strike.to_string(), findings)
     }
 
     /// Adds what was found after the end of all tasks.
-    pub(crate) fn add_last(&mut self, findings: Findings) -> Result<()> {
-        self.add("end", &findings)
+    pub(crate) fn add_last(&mut self, findings: &Findings) -> Result<()> {
+        self.add("end", findings)
     }
 
     /// Adds a completed task. One that cannot be examined counts as lost.
@@ -205,7 +205,7 @@ mod tests {
         for kind in kinds {
             let (mut report, mut findings) = (Report::default(), Findings::default());
             kind(&mut findings);
-            report.add_last(findings).expect("printed");
+            report.add_last(&findings).expect("printed");
             assert!(!report.is_clean());
         }
     }

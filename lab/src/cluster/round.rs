@@ -94,7 +94,7 @@ impl RoundRunner {
         let began = now();
         self.release().await?;
         let times = self.settle(began, report).await?;
-        report.add_undisturbed(&times)
+        Report::print_undisturbed(&times)
     }
 
     /// Makes a strike. Every second one hits tasks on their way, the others hit tasks at their jobs.
@@ -113,7 +113,9 @@ impl RoundRunner {
             .count();
         let began = now();
         self.striker.strike(strike).await?;
-        self.lanes.iter_mut().for_each(|lane| lane.note(strike));
+        for lane in &mut self.lanes {
+            lane.note(strike);
+        }
         let mut findings = Findings::default();
         for host in self.striker.revive().await? {
             if !strike.may_end_worker() {
@@ -123,7 +125,7 @@ impl RoundRunner {
         for lane in self.lanes.iter().filter(|lane| lane.runs_unapproved()) {
             findings.add_unapproved(format!("a run of task {}", lane.case.task));
         }
-        report.add_findings(strike, findings)?;
+        report.add_findings(strike, &findings)?;
         if !on_the_way {
             self.release().await?;
         }
@@ -141,7 +143,7 @@ impl RoundRunner {
         let left = leftover::runs().into_iter().filter(|run| tasks.contains(&run.task));
         let mut findings = Findings::default();
         findings.orphaned.extend(left.map(|run| format!("{} of task {}", run.pid, run.task)));
-        report.add_last(findings)
+        report.add_last(&findings)
     }
 
     /// Lets all tasks move on by one job.

@@ -113,7 +113,7 @@ impl TemporalCluster {
         std::fs::write(&dynamic_config, DYNAMIC_CONFIG)?;
         let (database, port) = postgres.address();
         let mut nodes = Vec::new();
-        for (name, services) in layout.nodes() {
+        for &(name, services) in layout.nodes() {
             let host = network.host(name)?.clone();
             let address = host.address().to_string();
             let environment = vec![
@@ -215,7 +215,7 @@ impl TemporalNode {
         let mut command = self.host.command(program("temporal-server")?);
         command.args(["--allow-no-auth", "start"]);
         for (service, _) in self.services {
-            command.args(["--service", service]);
+            command.arg("--service").arg(service);
         }
         let child = command
             .envs(self.environment.iter().map(|(name, value)| (name, value)))
