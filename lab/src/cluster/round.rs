@@ -112,7 +112,7 @@ impl RoundRunner {
             .filter(|task| victims.as_ref().is_none_or(|victims| victims.contains(*task)))
             .count();
         let began = now();
-        self.striker.strike(strike).await?;
+        self.striker.strike(strike, &in_flight).await?;
         for lane in &mut self.lanes {
             lane.note(strike);
         }

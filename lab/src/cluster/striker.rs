@@ -77,12 +77,13 @@ impl Striker {
         }
     }
 
-    /// Makes a strike and ends it. Killed processes run again when it returns.
-    pub(crate) async fn strike(&mut self, strike: Strike) -> Result<()> {
-        self.attempt(strike).await.with_context(|| format!("the strike `{strike}` failed"))
+    /// Makes a strike and ends it. Killed processes run again when it returns. `tasks` are those in flight:
+    /// other runs on this machine are left alone.
+    pub(crate) async fn strike(&mut self, strike: Strike, tasks: &[String]) -> Result<()> {
+        self.attempt(strike, tasks).await.with_context(|| format!("the strike `{strike}` failed"))
     }
 
-    async fn attempt(&mut self, strike: Strike) -> Result<()> {
+    async fn attempt(&mut self, strike: Strike, tasks: &[String]) -> Result<()> {
         match strike {
             Strike::KillWorker => restart(self.worker(strike)?).await,
             Strike::KillWorkers => {
@@ -109,7 +110,8 @@ impl Striker {
                 self.cluster.postgres_mut()?.add_standby().await
             }
             Strike::KillAgents => {
-                let pids: Vec<_> = leftover::runs().into_iter().map(|run| run.pid).collect();
+                let runs = leftover::runs().into_iter().filter(|run| tasks.contains(&run.task));
+                let pids: Vec<_> = runs.map(|run| run.pid).collect();
                 leftover::kill_all(&pids).await
             }
             Strike::WorkerStorm | Strike::ServerStorm | Strike::TemporalStorm => {
