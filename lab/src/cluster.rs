@@ -1,12 +1,13 @@
 //! Strikes the parts of a cluster with many tasks in flight, and checks that nothing is lost
 //! (docs/chaos.md).
 //!
-//! `strike` lists the strikes, `striker` makes them as far as the `machine` allows, `lane` keeps tasks in
-//! flight, `round` takes all tasks through one strike after another and examines those that complete, and
+//! `strike` lists the strikes, `striker` makes them as far as the `machine` allows, `models` are what the
+//! agents call through the gateways, `lane` keeps tasks in flight, `round` takes all tasks through one strike after another and examines those that complete, and
 //! `report` prints the results.
 
 mod lane;
 mod machine;
+mod models;
 mod report;
 mod round;
 mod strike;
@@ -34,6 +35,9 @@ const DISK_WORKER: &str = "work-3";
 
 /// Arguments of the workers: two of them can run an agent for each of 50 tasks.
 const WORKER_ARGS: [&str; 2] = ["--slots", "25"];
+
+/// Key of the model, which only the gateway knows, and its variable.
+const MODEL_KEY: (&str, &str) = ("OPENAI_API_KEY", "a-key-that-only-the-gateway-knows");
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -107,10 +111,11 @@ pub(crate) async fn run(arguments: &Args, quick: bool) -> Result<Verdict> {
         .servers(SERVERS)
         .workers(WORKERS)
         .worker_args(&WORKER_ARGS)
+        .worker_env(MODEL_KEY.0, MODEL_KEY.1)
         .start()
         .await
         .with_context(logs)?;
-    let striker = Striker::new(cluster, machine, &WORKER_ARGS);
+    let striker = Striker::new(cluster, machine).await.with_context(logs)?;
     let report = strike_all(striker, strikes, extent).await.with_context(logs)?;
     if report.is_clean() {
         std::fs::remove_dir_all(&folder)?;

@@ -23,8 +23,9 @@ const REQUEST_TIMEOUT: Duration = Duration::from_mins(2);
 /// Number of files of a plan that is approved automatically, and of a medium-risk plan.
 const FILES: (usize, usize) = (1, 7);
 
-/// Configuration of the projects: a killed agent starts again soon.
-const SETTINGS: &str = "scrum_master: { task_loop: { backoff_seconds: 1 } }\n";
+/// Configuration of the projects: a failed run starts again soon, and the model has an invented price.
+const SETTINGS: &str = "scrum_master: { task_loop: { backoff_seconds: 1 } }\n\
+                        prices:\n  scripted: { input: 3.0, cached: 0.3, output: 15.0 }\n";
 
 /// Point at which a task waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,15 +82,17 @@ pub(crate) struct Lane {
 }
 
 impl Lane {
-    /// Creates a task with a number and adds it. It waits at its first job, or after `passed` jobs.
+    /// Creates a task with a number and adds it. It waits at its first job, or after `passed` jobs. Its
+    /// agent calls the model at `upstream` on its host.
     pub(crate) async fn add(
         cluster: &Cluster,
+        upstream: &str,
         number: u32,
         needs_person: bool,
         passed: usize,
     ) -> Result<Self> {
         let files = if needs_person { FILES.1 } else { FILES.0 };
-        let fixture = Fixture::with_settings(cluster, number, files, SETTINGS).await?;
+        let fixture = Fixture::configured(cluster, number, files, SETTINGS, Some(upstream)).await?;
         let case = TaskCase { task: task_id(number), fixture, needs_person };
         let mut stage = Stage::Plan;
         for _ in 0..passed {

@@ -55,11 +55,12 @@ impl RoundRunner {
         let (lanes, baseline) = (Vec::new(), Baseline::default());
         let mut runner = Self { striker, lanes, baseline, next: FIRST_TASK, rounds: 0 };
         runner.record_baseline().await?;
-        let cluster = &runner.striker.cluster;
+        let (cluster, upstream) = (&runner.striker.cluster, runner.striker.upstream());
         let first = runner.next;
         let lanes = (0..tasks).map(|at| async move {
             let passed = usize::try_from(at)? % JOBS;
-            Lane::add(cluster, first + at, passed == 0 && at.is_multiple_of(2), passed).await
+            Lane::add(cluster, upstream, first + at, passed == 0 && at.is_multiple_of(2), passed)
+                .await
         });
         let lanes: Vec<_> = stream::iter(lanes).buffered(AT_ONCE).try_collect().await?;
         runner.next += tasks;
@@ -69,8 +70,8 @@ impl RoundRunner {
 
     async fn record_baseline(&mut self) -> Result<()> {
         for needs_person in [false, true] {
-            let cluster = &self.striker.cluster;
-            let mut lane = Lane::add(cluster, self.next, needs_person, 0).await?;
+            let (cluster, upstream) = (&self.striker.cluster, self.striker.upstream());
+            let mut lane = Lane::add(cluster, upstream, self.next, needs_person, 0).await?;
             self.next += 1;
             while lane.stage != Stage::End {
                 lane.release(cluster).await?;
@@ -171,11 +172,11 @@ impl RoundRunner {
     async fn settle(&mut self, since: Instant, report: &mut Report) -> Result<Vec<Duration>> {
         let wanted = self.lanes.len();
         let times = self.wait_and_examine(since, report).await?;
-        let cluster = &self.striker.cluster;
+        let (cluster, upstream) = (&self.striker.cluster, self.striker.upstream());
         let first = self.next;
         let count = u32::try_from(wanted - self.lanes.len())?;
         let new = (first..first + count)
-            .map(|number| Lane::add(cluster, number, number.is_multiple_of(APPROVED), 0));
+            .map(|number| Lane::add(cluster, upstream, number, number.is_multiple_of(APPROVED), 0));
         let new: Vec<_> = stream::iter(new).buffered(AT_ONCE).try_collect().await?;
         self.next += count;
         self.lanes.extend(new);

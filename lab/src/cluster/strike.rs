@@ -26,6 +26,8 @@ pub(crate) enum Strike {
     FailOver,
     /// All running agents and gates are killed.
     KillAgents,
+    /// The models are gone, so that the gateways' calls fail.
+    LoseModels,
     /// A worker is killed again and again.
     WorkerStorm,
     /// All servers are killed again and again.
@@ -124,7 +126,7 @@ impl Strike {
             | Self::ClockBehind
             | Self::FullDisk
             | Self::MemoryLimit => Victims::OneWorker,
-            Self::KillWorkers | Self::KillAgents => Victims::Runs,
+            Self::KillWorkers | Self::KillAgents | Self::LoseModels => Victims::Runs,
             Self::KillServer
             | Self::KillFrontend
             | Self::KillHistory
@@ -148,6 +150,7 @@ impl Strike {
         match self {
             Self::KillServer | Self::ServerStorm => RunRule::Once,
             Self::KillAgents
+            | Self::LoseModels
             | Self::ClockAhead
             | Self::ClockBehind
             | Self::FullDisk

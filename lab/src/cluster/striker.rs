@@ -12,12 +12,14 @@ use tamma_testkit::tamma_process::TammaProcess;
 use tokio::time::sleep;
 
 use super::machine::Machine;
+use super::models::Models;
 use super::strike::{Strike, Victims};
+use super::{MODEL_KEY, WORKER_ARGS};
 use crate::support::leftover;
 
 /// Duration of outages that end by themselves: longer than the heartbeat timeout of a worker, which is
 /// 3 s here, so that another worker gets its tasks.
-const OUTAGE: Duration = Duration::from_secs(6);
+pub(super) const OUTAGE: Duration = Duration::from_secs(6);
 
 /// Number of kills of a storm. A job fails after five workers that died with it.
 const STORM: usize = 3;
@@ -44,15 +46,22 @@ const HISTORY: [&str; 2] = ["temporal-1", "temporal-2"];
 #[derive(Debug)]
 pub(crate) struct Striker {
     pub(crate) cluster: Cluster,
+    models: Models,
     machine: Machine,
-    worker_args: Vec<&'static str>,
     /// Number of strikes so far, which chooses the victim among equals.
     count: usize,
 }
 
 impl Striker {
-    pub(crate) fn new(cluster: Cluster, machine: Machine, worker_args: &[&'static str]) -> Self {
-        Self { cluster, machine, worker_args: worker_args.to_vec(), count: 0 }
+    /// Starts the models of the cluster's agents.
+    pub(crate) async fn new(mut cluster: Cluster, machine: Machine) -> Result<Self> {
+        let models = Models::start(&mut cluster).await?;
+        Ok(Self { cluster, models, machine, count: 0 })
+    }
+
+    /// Returns the URL of the model on each host.
+    pub(crate) fn upstream(&self) -> &str {
+        &self.models.upstream
     }
 
     /// Returns why a strike is not possible here; `None` if it is.
@@ -114,6 +123,7 @@ impl Striker {
                 let pids: Vec<_> = runs.map(|run| run.pid).collect();
                 leftover::kill_all(&pids).await
             }
+            Strike::LoseModels => self.models.lose().await,
             Strike::WorkerStorm | Strike::ServerStorm | Strike::TemporalStorm => {
                 for _ in 0..STORM {
                     self.storm(strike).await?;
@@ -226,7 +236,8 @@ impl Striker {
         let mut other = self
             .cluster
             .new_worker(&name)?
-            .with_args(&self.worker_args)
+            .with_args(&WORKER_ARGS)
+            .with_env(MODEL_KEY.0, MODEL_KEY.1)
             .with_env("LD_PRELOAD", library)
             .with_env("FAKETIME", offset)
             .with_env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
