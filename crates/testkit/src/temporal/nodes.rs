@@ -185,16 +185,6 @@ impl TemporalCluster {
 }
 
 impl TemporalNode {
-    /// Returns the name of its host.
-    pub fn name(&self) -> &str {
-        self.host.name()
-    }
-
-    /// Returns the ID of its process, if it runs.
-    pub fn pid(&self) -> Option<u32> {
-        self.child.as_ref().and_then(Child::id)
-    }
-
     /// Kills it at once, like a crash.
     pub async fn kill(&mut self) -> Result<()> {
         if let Some(mut child) = self.child.take() {
