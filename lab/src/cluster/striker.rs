@@ -33,9 +33,6 @@ const DELAY: u32 = 150;
 /// Delay of each commit on a slow disk, in microseconds.
 const COMMIT_DELAY: u32 = 100_000;
 
-/// Memory that a worker can still get, in bytes.
-const MEMORY_LEFT: u64 = 4 << 20;
-
 /// Host of Temporal's frontend.
 const FRONTEND: &str = "temporal-frontend";
 
@@ -297,10 +294,10 @@ fn process_id(process: &TammaProcess) -> Result<Pid> {
     pid.context("the worker does not run")
 }
 
-/// Refuses more memory to a process for a while, which usually ends it.
+/// Refuses more address space to a process for a while, which may end it.
 async fn limit_memory(pid: Pid) -> Result<()> {
     let limit = |current| Rlimit { current, maximum: None };
-    prlimit(Some(pid), Resource::As, limit(Some(memory(pid)? + MEMORY_LEFT)))?;
+    prlimit(Some(pid), Resource::As, limit(Some(memory(pid)?)))?;
     sleep(OUTAGE).await;
     // It may have ended.
     let _ = prlimit(Some(pid), Resource::As, limit(None));
