@@ -14,9 +14,9 @@ use crate::support::bench::work;
 use crate::support::verdict::Verdict;
 use crate::{
     agents, alerts, bench_agents, bench_board, bench_core, bench_gateway, bench_loop, bench_store,
-    bench_waiting, browser, chaos, chat, crash_recovery, docs, escalation, eval, false_claims,
-    first_minute, forge, hostile_repositories, knowledge, learning, learning_loop, mcp,
-    merge_queue, pipeline, reconcile, review, sandbox_escape, task_cost, top,
+    bench_waiting, browser, chaos, chat, cluster, crash_recovery, docs, escalation, eval,
+    false_claims, first_minute, forge, hostile_repositories, knowledge, learning, learning_loop,
+    mcp, merge_queue, pipeline, reconcile, review, sandbox_escape, task_cost, top,
 };
 
 /// Run one experiment
@@ -64,6 +64,8 @@ enum Experiment {
     CrashRecovery(crash_recovery::Args),
     /// Kill each component at each point of a task, and check that nothing is lost
     Chaos(chaos::Args),
+    /// Strike a real Temporal cluster, its database and Tamma's processes with many tasks in flight
+    Cluster(cluster::Args),
     /// Take stories through pipelines, and kill each component in each phase
     Pipeline(pipeline::Args),
     /// Land changes through the merge queue while a person moves the branch
@@ -148,6 +150,7 @@ async fn run(experiment: Experiment, quick: bool) -> Result<Verdict> {
         Experiment::Forge(own) => forge::run(&own, quick).await,
         Experiment::CrashRecovery(own) => crash_recovery::run(&own, quick).await,
         Experiment::Chaos(own) => chaos::run(&own, quick).await,
+        Experiment::Cluster(own) => cluster::run(&own, quick).await,
         Experiment::Pipeline(own) => pipeline::run(&own, quick).await,
         Experiment::MergeQueue => merge_queue::run(quick).await,
         Experiment::Reconcile(own) => reconcile::run(&own, quick).await,

@@ -12,6 +12,7 @@ mod bench_waiting;
 mod browser;
 mod chaos;
 mod chat;
+mod cluster;
 mod crash_recovery;
 mod docs;
 mod escalation;

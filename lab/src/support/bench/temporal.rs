@@ -3,7 +3,11 @@
 use anyhow::{Context as _, Result, bail};
 use clap::ValueEnum;
 use strum::Display;
+use tamma_testkit::temporal::TemporalLayout;
 use tamma_testkit::{Cluster, ClusterBuilder};
+
+/// Number of history shards of a real server, unless another one is chosen.
+const SHARDS: u32 = 64;
 
 /// Choice of the Temporal server.
 #[derive(Debug, Clone, Default, clap::Args)]
@@ -11,8 +15,7 @@ pub(crate) struct TemporalArgs {
     /// Temporal server to measure
     #[arg(long, value_name = "KIND", value_enum, default_value_t)]
     server: ServerKind,
-    /// Number of history shards of a real server
-    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..), help = "Number of history shards of a real server [default: 64]")]
     shards: Option<u32>,
 }
 
@@ -37,8 +40,11 @@ impl TemporalArgs {
             (ServerKind::Dev, Some(_)) => {
                 bail!("the dev server has one shard; use `--server real` with `--shards`")
             }
-            (ServerKind::Real | ServerKind::ThreeNodes, _) => {
-                bail!("the testkit cannot start `--server {}` yet; use `--server dev`", self.server)
+            (ServerKind::Real, shards) => {
+                Ok(cluster.temporal_cluster(TemporalLayout::OneProcess, shards.unwrap_or(SHARDS)))
+            }
+            (ServerKind::ThreeNodes, shards) => {
+                Ok(cluster.temporal_cluster(TemporalLayout::ThreeNodes, shards.unwrap_or(SHARDS)))
             }
         }
     }
@@ -49,9 +55,7 @@ impl TemporalArgs {
             ServerKind::Dev => {
                 Ok(vec![cluster.temporal()?.pid().context("Temporal does not run")?])
             }
-            ServerKind::Real | ServerKind::ThreeNodes => {
-                bail!("the processes of `--server {}` are unknown", self.server)
-            }
+            ServerKind::Real | ServerKind::ThreeNodes => Ok(cluster.temporal_cluster()?.pids()),
         }
     }
 
@@ -61,10 +65,12 @@ impl TemporalArgs {
             ServerKind::Dev => "Temporal dev server (one shard; SQLite: WAL, synchronous=1; \
                                 transferProcessorMaxPollRPS=100)"
                 .to_owned(),
-            ServerKind::Real | ServerKind::ThreeNodes => {
-                let shards = self.shards.map_or("default".to_owned(), |count| count.to_string());
-                format!("Temporal, {}, {shards} shards", self.server)
-            }
+            ServerKind::Real | ServerKind::ThreeNodes => format!(
+                "Temporal, {}, {} shards (its data is in the same PostgreSQL, whose CPU time and \
+                 write-ahead log include it; transferProcessorMaxPollRPS=100)",
+                self.server,
+                self.shards.unwrap_or(SHARDS)
+            ),
         }
     }
 }
