@@ -79,8 +79,9 @@ impl RoundRunner {
                     wait_for(cluster, &lane).await?;
                 }
             }
-            let examiner = Examiner::new(cluster, &self.baseline, cluster.tamma_pids());
-            let findings = examiner.examine(&lane.case, RunRule::Once).await?;
+            let findings = Examiner::new(cluster, &self.baseline, cluster.tamma_pids())
+                .examine(&lane.case, RunRule::Once)
+                .await?;
             ensure!(findings.is_clean(), "an undisturbed task has findings: {findings:?}");
             let entries = cluster.history(lane.case.task).await?;
             let names = entries.into_iter().map(|entry| entry.name).collect();
