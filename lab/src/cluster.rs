@@ -2,8 +2,8 @@
 //! (docs/chaos.md).
 //!
 //! `strike` lists the strikes, `striker` makes them as far as the `machine` allows, `models` are what the
-//! agents call through the gateways, `lane` keeps tasks in flight, `round` takes all tasks through one strike after another and examines those that complete, and
-//! `report` prints the results.
+//! agents call through the gateways, `lane` keeps tasks in flight, `round` takes all tasks through one
+//! strike after another and examines those that complete, and `report` prints the results.
 
 mod lane;
 mod machine;
