@@ -129,7 +129,7 @@ impl ListenArgs {
                 Box::pin(crate::repository::inspect(repository, commits))
             })),
             read_remote_config: Some(remote_config::reader(data, Forges::open(&forges))),
-            read_commit_file: Some(commit_files::reader(data)),
+            read_commit_file: Some(commit_files::reader(&data.join("work"))),
             forges,
         })
     }
