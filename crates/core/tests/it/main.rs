@@ -2,6 +2,7 @@
 //! machine, stored formats, the state diagram and purity.
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a panic fails the test")]
 
+mod audit;
 mod formats;
 mod invariants;
 mod purity;

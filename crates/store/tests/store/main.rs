@@ -4,6 +4,7 @@
 
 mod access;
 mod audit;
+mod audit_log;
 mod conversations;
 mod deliveries;
 mod effects;
