@@ -125,6 +125,8 @@ pub enum AccessAction {
     ManagePeople,
     /// Grant and revoke roles.
     ManageAccess,
+    /// Read the audit log.
+    ReadAudit,
 }
 
 impl AccessAction {
@@ -138,9 +140,11 @@ impl AccessAction {
             | Self::ProposeKnowledge
             | Self::TestAlerts => Permission::Work,
             Self::Decide | Self::DecideKnowledge | Self::ChangeRules => Permission::Decide,
-            Self::RegisterProject | Self::RestartTask | Self::ManagePeople | Self::ManageAccess => {
-                Permission::Operate
-            }
+            Self::RegisterProject
+            | Self::RestartTask
+            | Self::ManagePeople
+            | Self::ManageAccess
+            | Self::ReadAudit => Permission::Operate,
         }
     }
 }
@@ -251,7 +255,7 @@ mod tests {
                 "viewer: read_project, read_content, export",
                 "member: add_task, control_task, answer_question, propose_knowledge, test_alerts",
                 "approver: decide, decide_knowledge, change_rules",
-                "operator: register_project, restart_task, manage_people, manage_access",
+                "operator: register_project, restart_task, manage_people, manage_access, read_audit",
             ]
         );
         assert_eq!(before.len(), AccessAction::iter().count(), "an operator can do everything");

@@ -7,7 +7,7 @@
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use strum::{Display, EnumString};
+use strum::Display;
 
 use crate::actor::Authentication;
 use crate::ids::{Digest, ProjectId};
@@ -16,10 +16,11 @@ use crate::time::Timestamp;
 /// Hash before the first entry is the hash of this text.
 const GENESIS: &[u8] = b"tamma audit log";
 
+/// Key of the content in an exported line, with what separates it from its neighbours.
+const ENTRY_KEY: &str = r#","entry":"#;
+
 /// Kind of an audited request.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, Display, EnumString,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, Display)]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
 pub enum AuditKind {
@@ -136,6 +137,30 @@ impl ChainedEntry {
     /// Returns the end of a chain whose last entry this is.
     pub fn head(&self) -> AuditHead {
         AuditHead { position: self.position, hash: self.hash }
+    }
+
+    /// Returns the entry as one line of JSON, with its content as it was hashed.
+    pub fn to_line(&self) -> String {
+        let Self { position, previous, hash, content } = self;
+        format!(
+            r#"{{"position":{position},"previous":"{previous}","hash":"{hash}"{ENTRY_KEY}{content}}}"#
+        )
+    }
+
+    /// Reads a line of [`ChainedEntry::to_line`]; `None` if it is none. Content that was formatted
+    /// differently since has another hash.
+    pub fn from_line(line: &str) -> Option<Self> {
+        #[derive(Deserialize)]
+        struct LineStart {
+            position: u64,
+            previous: Digest,
+            hash: Digest,
+        }
+        let (start, rest) = line.trim_end().split_once(ENTRY_KEY)?;
+        let LineStart { position, previous, hash } =
+            serde_json::from_str(&format!("{start}}}")).ok()?;
+        let content = rest.strip_suffix('}')?.to_owned();
+        Some(Self { position, previous, hash, content })
     }
 
     fn has_own_hash(&self) -> bool {

@@ -4,6 +4,7 @@
 //! a sandbox can read, which secrets it gets or where they are sent. A project that asks for more
 //! than its operator allows is refused when its rules are loaded.
 
+mod audit_settings;
 mod retention;
 mod sandbox_settings;
 mod web_origin;
@@ -16,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use crate::cost::Price;
 use crate::prices;
 
+pub use audit_settings::{AuditSettings, AuditWebhook, SyslogAddress};
 pub use retention::RetentionDays;
 pub use sandbox_settings::{HostPort, ResourceLimits, SandboxSettings};
 pub use web_origin::{WebOrigin, is_public_address};
@@ -67,6 +69,8 @@ pub struct OperatorConfig {
     pub models: Vec<String>,
     /// Prices of models, in US dollars per million tokens. Projects cannot change them.
     pub prices: BTreeMap<String, Price>,
+    /// Receivers of the audit log.
+    pub audit: AuditSettings,
 }
 
 /// Weakest sandbox that a project can select. Each one includes those before it.
@@ -150,6 +154,18 @@ pub enum OperatorConfigError {
          `packages.example.com`"
     )]
     SandboxHost(String),
+    /// Address that is not one of a syslog server.
+    #[error(
+        "`audit.syslog`: `{0}` is not an address such as `udp://logs.example.com:514`, \
+         `tcp://logs.example.com:601` or `unix:///dev/log`"
+    )]
+    Syslog(String),
+    /// Secret that cannot sign messages.
+    #[error(
+        "`audit.webhook`: `secret` is not `whsec_` followed by a base64 key; create one with \
+         `echo whsec_$(openssl rand -base64 32)`"
+    )]
+    WebhookSecret,
     /// Resource limit that no program could run with.
     #[error(
         "`sandbox.limits`: `{0}` is too low for any program to run; raise it, or remove it to use \
@@ -201,7 +217,8 @@ impl OperatorConfig {
         let upstreams = self.upstreams.values().flatten().map(|url| ("upstreams", url));
         let apis = [("chat", &self.chat), ("embeddings", &self.embeddings)];
         let apis = apis.iter().filter_map(|(key, api)| Some((*key, &api.as_ref()?.url)));
-        for (key, url) in upstreams.chain(apis) {
+        let webhook = self.audit.webhook.iter().map(|webhook| ("audit.webhook", &webhook.url));
+        for (key, url) in upstreams.chain(apis).chain(webhook) {
             // The URL is not shown, because it can contain a secret.
             WebOrigin::parse(url).ok_or(OperatorConfigError::Url(key))?;
         }
@@ -218,6 +235,13 @@ impl OperatorConfig {
         let mut hosts = self.sandbox.hosts.iter();
         if let Some(host) = hosts.find(|host| HostPort::parse(host).is_none()) {
             return Err(OperatorConfigError::SandboxHost(host.clone()));
+        }
+        if let Some(address) = &self.audit.syslog {
+            SyslogAddress::parse(address)
+                .ok_or_else(|| OperatorConfigError::Syslog(address.clone()))?;
+        }
+        if self.audit.webhook.as_ref().is_some_and(|it| !it.secret.starts_with("whsec_")) {
+            return Err(OperatorConfigError::WebhookSecret);
         }
         if let Some(name) = self.sandbox.limits.too_low() {
             return Err(OperatorConfigError::ResourceLimit(name));

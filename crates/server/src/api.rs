@@ -30,6 +30,7 @@ use utoipa_axum::routes;
 
 use crate::alert_dispatcher::AlertDispatcher;
 use crate::app::App;
+use crate::audit::record_request;
 use crate::auth::{self, Authenticator};
 use crate::mcp;
 use crate::problem::Problem;
@@ -113,6 +114,7 @@ fn routes() -> OpenApiRouter<ApiServices> {
         .routes(routes!(history::events))
         .routes(routes!(history::export))
         .routes(routes!(audit::verify))
+        .routes(routes!(audit::list))
         .routes(routes!(runs::list))
         .routes(routes!(runs::lines))
         .routes(routes!(runs::follow))
@@ -164,7 +166,7 @@ pub(crate) fn router(
     stop: CancellationToken,
 ) -> Router {
     let (router, _) = routes().split_for_parts();
-    let store = app.store.clone();
+    let (store, log) = (app.store.clone(), app.audit.clone());
     router
         .with_state(ApiServices {
             unlimited: ApiState { app: app.clone(), alert_dispatcher, stop },
@@ -175,6 +177,7 @@ pub(crate) fn router(
         .method_not_allowed_fallback(method_not_allowed)
         .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
         .layer(middleware::from_fn_with_state(store, route_access::check_api_route))
+        .layer(middleware::from_fn_with_state(log, record_request))
         .layer(middleware::from_fn_with_state(authenticator, auth::require_auth))
 }
 

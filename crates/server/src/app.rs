@@ -50,6 +50,7 @@ pub(crate) use recovery::{ComparedSteps, Comparison};
 pub(crate) use runs::{parse_run_id, parse_run_number};
 pub(crate) use verdict::VerdictFormat;
 
+use crate::audit::AuditLog;
 use crate::live::LiveUpdates;
 use crate::problem::{FileProblem, Problem};
 use crate::server::{CommitFileReader, RemoteConfigReader, RepositoryInspector};
@@ -78,6 +79,7 @@ pub(crate) struct App {
     pub(crate) forges: Forges,
     /// URL at which browsers reach the server, without a slash at its end.
     pub(crate) public_url: Option<String>,
+    pub(crate) audit: AuditLog,
 }
 
 impl App {

@@ -30,7 +30,9 @@ pub use agent_pool::{AgentPool, AgentStatistics, PoolProvider, PoolRun, PoolWork
 pub use alert::{
     AlertDeliveries, AlertDelivery, AlertTestRequest, AlertTestResult, AlertTestResults,
 };
-pub use audit::{AuditPage, BrokenHistory, VerifiedHistory};
+pub use audit::{
+    AuditLogEnd, AuditLogEntry, AuditLogPage, AuditPage, BrokenHistory, VerifiedHistory,
+};
 pub use bundle::{BundleFile, TaskBundle};
 pub(crate) use card::card_or_unreadable;
 pub use card::{InboxPage, Spend, TaskCard, TaskPage, UnreadableTask, short_id};

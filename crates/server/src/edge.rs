@@ -23,6 +23,10 @@ use crate::problem::Problem;
 /// Header that identifies a request in responses and logs.
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
+/// ID of a request, stored in its extensions.
+#[derive(Debug, Clone)]
+pub(crate) struct RequestId(pub(crate) String);
+
 /// Maximum length of a request ID from a client.
 const MAX_REQUEST_ID: usize = 64;
 
@@ -41,12 +45,14 @@ const MAX_REMEMBERED: usize = 10_000;
 /// Adds a request ID, and turns panics and slow requests into problems.
 pub(crate) async fn guard_request(
     State(limit): State<Duration>,
-    request: Request,
+    mut request: Request,
     next: Next,
 ) -> Response {
     let id = request_id(&request);
+    let id_text = id.to_str().unwrap_or_default().to_owned();
+    request.extensions_mut().insert(RequestId(id_text.clone()));
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
-    let span = tracing::info_span!("request", id = id.to_str().unwrap_or_default());
+    let span = tracing::info_span!("request", id = id_text);
     let respond = AssertUnwindSafe(next.run(request.with_limited_body())).catch_unwind();
     let respond = async {
         match tokio::time::timeout(limit, respond).await {

@@ -3,6 +3,7 @@
 mod alert_dispatcher;
 mod api;
 mod app;
+mod audit;
 mod auth;
 mod clock;
 pub mod dto;

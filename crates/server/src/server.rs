@@ -21,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::alert_dispatcher::{AlertDispatcher, TerminalSender};
 use crate::app::App;
+use crate::audit::{AuditExporter, AuditLog};
 use crate::auth::Authenticator;
 use crate::forge_poller::ForgePoller;
 use crate::live::LiveUpdates;
@@ -165,6 +166,7 @@ pub struct ApiServer {
     alert_dispatcher: AlertDispatcher,
     reconciler: Reconciler,
     forge_poller: ForgePoller,
+    audit_exporter: AuditExporter,
     /// Set if browsers reach the server by HTTPS.
     secure_cookies: bool,
     changes: (TaskChanges, LineChanges),
@@ -197,6 +199,8 @@ impl ApiServer {
         let environment = Arc::new(environment);
         let (live, knowledge_cache) = (LiveUpdates::new(), KnowledgeCache::new(&store));
         let public_url = public_url.map(|url| url.trim_end_matches('/').to_owned());
+        let audit = AuditLog::new(store.clone());
+        let audit_exporter = AuditExporter::new(audit.clone(), &operator.audit)?;
         let app = App {
             store,
             temporal,
@@ -211,6 +215,7 @@ impl ApiServer {
             read_commit_file,
             forges: Forges::open(&forges),
             public_url: public_url.clone(),
+            audit,
         };
         let secure_cookies =
             public_url.as_ref().is_some_and(|url| url.to_lowercase().starts_with("https://"));
@@ -229,6 +234,7 @@ impl ApiServer {
             alert_dispatcher,
             reconciler,
             forge_poller,
+            audit_exporter,
             secure_cookies,
             changes,
             revocations,
@@ -255,6 +261,10 @@ impl ApiServer {
         let alerts = Box::pin(self.alert_dispatcher.clone().run(stop.clone()));
         let reconciling = Box::pin(self.reconciler.run(stop.clone()));
         let polling = Box::pin(self.forge_poller.run(stop.clone()));
+        let exporting = Box::pin(self.audit_exporter.run(stop.clone()));
+        // The last requests complete their entries after `stop`.
+        let served_all = CancellationToken::new();
+        let auditing = Box::pin(self.app.audit.clone().run(served_all.clone()));
         let (mut revocations, revocation_sender) = self.revocations;
         let revoked = async {
             loop {
@@ -287,8 +297,9 @@ impl ApiServer {
                 error = revoked => Err(error.into()),
             };
             stop.cancel();
+            served_all.cancel();
             served
         };
-        tokio::join!(serving, alerts, reconciling, polling).0
+        tokio::join!(serving, alerts, reconciling, polling, exporting, auditing).0
     }
 }

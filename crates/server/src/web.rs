@@ -46,6 +46,7 @@ use tokio_util::sync::CancellationToken;
 pub(crate) use session::{SessionLayer, create_sign_in_link};
 
 use crate::app::{App, Error};
+use crate::audit::record_request;
 use crate::problem::{FileProblem, Problem};
 use crate::route_access::{self, CallerRights};
 use layout::{Layout, Link};
@@ -101,7 +102,7 @@ const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; script-src 'self'; st
 
 /// Returns the routes of all pages. [`SessionLayer`] authenticates every request.
 pub(crate) fn router(app: App, session_layer: SessionLayer, stop: CancellationToken) -> Router {
-    let store = app.store.clone();
+    let (store, log) = (app.store.clone(), app.audit.clone());
     let unlimited = WebState { app, board_feed: live::lists::BoardFeed::default(), stop };
     let pages = Router::new()
         .route("/", get(board::page))
@@ -156,6 +157,7 @@ pub(crate) fn router(app: App, session_layer: SessionLayer, stop: CancellationTo
         .route("/goodbye", post(session::sign_out))
         .with_state(WebServices { unlimited })
         .layer(middleware::from_fn_with_state(store, check_page_route))
+        .layer(middleware::from_fn_with_state(log, record_request))
         .layer(middleware::from_fn_with_state(session_layer, session::require_session));
     let files = Router::new().route("/assets/{version}/{name}", get(assets::serve_asset));
     pages.merge(files).layer(middleware::map_response(add_security_headers))

@@ -63,22 +63,17 @@ impl Store {
     }
 
     /// Appends up to `limit` entries to the chain: completed ones, and those from before
-    /// `abandoned_before`, whose result is unknown. Returns their number, or 0 if another writer is at
-    /// work.
+    /// `abandoned_before`, whose result is unknown. Returns their number.
     pub async fn append_audit_entries(
         &self,
         abandoned_before: Timestamp,
         limit: u32,
     ) -> Result<u64> {
         let mut transaction = self.steps.begin().await?;
-        let is_alone = sqlx::query_scalar!(
-            r#"SELECT pg_try_advisory_xact_lock(hashtextextended('tamma.audit', 0)) AS "alone!""#
-        )
-        .fetch_one(&mut *transaction)
-        .await?;
-        if !is_alone {
-            return Ok(0);
-        }
+        // One writer at a time; the others wait for its few milliseconds.
+        sqlx::query!("SELECT pg_advisory_xact_lock(hashtextextended('tamma.audit', 0))")
+            .execute(&mut *transaction)
+            .await?;
         let pending = sqlx::query!(
             "SELECT id, request, outcome FROM audit_pending
              WHERE outcome IS NOT NULL OR recorded_at < $1

@@ -57,6 +57,17 @@ proptest! {
     }
 
     #[test]
+    fn an_exported_line_is_read_back(contents in contents()) {
+        for entry in chain(&contents) {
+            let line = entry.to_line();
+            let value: Value = serde_json::from_str(&line).expect("JSON");
+            prop_assert_eq!(&value["entry"].to_string(), &entry.content);
+            prop_assert_eq!(ChainedEntry::from_line(&format!("{line}\n")), Some(entry));
+        }
+        prop_assert_eq!(ChainedEntry::from_line("{}"), None);
+    }
+
+    #[test]
     fn a_changed_entry_is_located(
         contents in contents(), at in any::<Index>(), what in 0..3_u8,
     ) {

@@ -18,6 +18,7 @@ use temporalio_client::errors::WorkflowUpdateError;
 use tokio::time::error::Elapsed;
 
 use super::{App, Comparison, Error, Principal, TEMPORAL_TIMEOUT};
+use crate::audit;
 use crate::clock;
 use crate::dto::{TaskAction, TaskStatus};
 
@@ -38,6 +39,7 @@ impl App {
         if task_loop.state.is_terminal() && !is_rating {
             return Err(Error::Refused(Refusal::Ended(task_loop.state).to_string()));
         }
+        audit::note_action(&action, task);
         // Nothing is saved for somebody who cannot act on the task.
         by.authorize(Permission::Work, task_loop.project)?;
         let comments = match &action {

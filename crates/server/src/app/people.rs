@@ -4,6 +4,7 @@ use tamma_core::ids::{Digest, Name};
 use tamma_store::Conflict;
 
 use super::{App, Error, Principal};
+use crate::audit;
 use crate::clock;
 use crate::dto::{IssuedToken, NewPerson, PersonRecord};
 
@@ -29,6 +30,7 @@ impl App {
             }
             Err(error) => return Err(error.into()),
         }
+        audit::note_action("issue_token", &name);
         tracing::info!(%by, auth_method = %by.auth_method, person = %name, "token issued");
         Ok(IssuedToken { name: name.to_string(), token })
     }
@@ -46,6 +48,7 @@ impl App {
         if !self.store.revoke_person(&name, by).await? {
             return Err(Error::NotFound { what: "a token of", key: name.to_string() });
         }
+        audit::note_action("revoke_token", &name);
         tracing::info!(%by, auth_method = %by.auth_method, person = %name, "token revoked");
         Ok(())
     }

@@ -11,6 +11,7 @@ use tamma_core::rules::AgentRole;
 use tamma_policy::RolePolicy;
 
 use super::{App, Error};
+use crate::audit;
 use crate::dto::{AgentPermission, EffectivePermissions, PersonPermissions, RolePermissions};
 
 /// Person that a request acts for, with the method that identified them and their rights.
@@ -42,6 +43,7 @@ impl Principal {
         permission: Permission,
         project: ProjectId,
     ) -> Result<(), Error> {
+        audit::note_policy(permission, self.rights.role(project), Some(project));
         if !self.rights.allows(permission, project) {
             return Err(forbidden(&self.to_string(), permission, self.rights.role(project)));
         }
@@ -53,6 +55,7 @@ impl Principal {
 
     /// Checks that the person has a permission in at least one project.
     pub(crate) fn authorize_anywhere(&self, permission: Permission) -> Result<(), Error> {
+        audit::note_policy(permission, self.rights.highest_role(), None);
         if !self.rights.allows_anywhere(permission) {
             return Err(forbidden(&self.to_string(), permission, self.rights.highest_role()));
         }
@@ -64,6 +67,7 @@ impl Principal {
 
     /// Checks that the caller is an operator.
     pub(crate) fn require_operator(&self) -> Result<(), Error> {
+        audit::note_policy(Permission::Operate, self.rights.highest_role(), None);
         if self.rights.allows_anywhere(Permission::Operate) {
             return Ok(());
         }

@@ -15,6 +15,7 @@ use axum::response::{IntoResponse as _, Redirect, Response};
 use chrono::TimeDelta;
 use tamma_core::access::AccessRights;
 use tamma_core::actor::{AuthMethod, RequestInterface};
+use tamma_core::audit::{AuditKind, AuditRequest};
 use tamma_core::ids::{Digest, Name};
 use tamma_store::Store;
 
@@ -22,6 +23,7 @@ use super::form_fields::FormFields;
 use super::layout::{EditorChoice, Layout, Notice};
 use super::{PageError, PageResult, WebState, redirect, render};
 use crate::app::{App, Error, Principal};
+use crate::audit::{judge_result, request_by};
 use crate::auth::{Authenticator, Caller};
 use crate::clock;
 use crate::edge::client_address;
@@ -156,6 +158,9 @@ pub(super) async fn require_session(
         Redirect::to(&format!("/hello?to={path}")).into_response()
     } else {
         let name = session.person.clone();
+        if let Ok(by) = session.acting_person() {
+            request.extensions_mut().insert(by);
+        }
         request.extensions_mut().insert(session);
         request.extensions_mut().insert(caller);
         request.extensions_mut().insert(layer.authenticator.clone());
@@ -267,6 +272,7 @@ pub(super) async fn sign_in(
 ) -> PageResult {
     let page_error = |error: Error| PageError::new(Layout::for_session(&session), error);
     let to = local_path(&fields.text("to"));
+    let client = address.0.map(|address| address.to_string());
     let authenticated = authenticate(&state.app, &authenticator, address, &fields).await;
     let (name, token) = match authenticated.map_err(page_error)? {
         Ok(credentials) => credentials,
@@ -289,9 +295,23 @@ pub(super) async fn sign_in(
     store.close_session(old).await.map_err(|error| page_error(error.into()))?;
     let secret = clock::new_secret();
     let (hash, until) = (Digest::of(secret.as_bytes()), clock::now() + SESSION_DURATION);
-    let opened = store.open_session(hash, &name, token, until).await;
-    opened.map_err(|error| page_error(error.into()))?;
     let own = token != authenticator.operator_token();
+    let method = if own { AuthMethod::OwnToken } else { AuthMethod::ServerToken };
+    let by = Principal {
+        name: name.clone(),
+        auth_method: method,
+        interface: RequestInterface::Web,
+        rights: AccessRights::NONE,
+    };
+    let audited = AuditRequest {
+        route: "POST /hello".to_owned(),
+        address: client,
+        ..request_by(&by, AuditKind::Secret, "/hello".to_owned())
+    };
+    let opening = store.open_session(hash, &name, token, until);
+    let opening = async { opening.await.map_err(Error::from) };
+    let opened = state.app.audit.record(&audited, opening, judge_result).await;
+    opened.flatten().map_err(page_error)?;
     tracing::info!(person = %name, own_token = own, interface = "web", "signed in");
     let mut response = Redirect::to(&to).into_response();
     set_cookie(&mut response, SESSION_COOKIE, &secret, COOKIE_MAX_AGE);
