@@ -209,7 +209,7 @@ enum Command {
     /// Manage the roles of people in projects (operators only)
     #[command(subcommand, arg_required_else_help = true)]
     Access(access::Command),
-    /// Verify that task histories were not tampered with
+    /// Verify or export the audit log, and verify task histories
     #[command(subcommand, arg_required_else_help = true)]
     Audit(audit::Command),
     /// Ask about tasks, or request actions, in plain English
