@@ -12,7 +12,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::support::bench::work;
 use crate::support::verdict::Verdict;
 use crate::{
-    agents, alerts, bench_agents, bench_board, bench_core, bench_gateway, bench_loop,
+    agents, alerts, audit, bench_agents, bench_board, bench_core, bench_gateway, bench_loop,
     bench_waiting, browser, chaos, chat, crash_recovery, escalation, eval, false_claims,
     first_minute, forge, hostile_repositories, knowledge, learning, learning_loop, mcp,
     merge_queue, pipeline, reconcile, review, sandbox_escape, top,
@@ -71,6 +71,8 @@ enum Experiment {
     Mcp,
     /// Send alerts to real receivers
     Alerts,
+    /// Write, verify, export and manipulate an audit log of 100,000 entries
+    Audit,
     /// Take a person's day through a real browser, with a screenshot of every page
     Browser,
     /// Drive `tamma top` in a terminal of 80 × 24, with a capture of every screen
@@ -139,6 +141,7 @@ async fn run(experiment: Experiment, quick: bool) -> Result<Verdict> {
         Experiment::Reconcile(own) => reconcile::run(&own, quick).await,
         Experiment::Mcp => mcp::run(quick).await,
         Experiment::Alerts => alerts::run().await,
+        Experiment::Audit => audit::run(quick).await,
         Experiment::Browser => browser::run(quick).await,
         Experiment::Top(own) => top::run(&own).await,
         Experiment::Knowledge(own) => knowledge::run(&own).await,

@@ -2,6 +2,7 @@
 
 mod agents;
 mod alerts;
+mod audit;
 mod bench_agents;
 mod bench_board;
 mod bench_core;
