@@ -4,6 +4,7 @@
 
 mod access_matrix;
 mod alerts;
+mod audit_log;
 mod authentication;
 mod browser;
 mod chat;
