@@ -45,7 +45,7 @@ pub(crate) use change::{ChangeForReview, LineLocation};
 pub(crate) use chat::ChatMessage;
 pub(crate) use consequence::preview_answer;
 pub(crate) use permissions::{Principal, forbidden};
-pub(crate) use queries::{Cursor, PageRequest};
+pub(crate) use queries::{Cursor, PageRequest, check_backends};
 pub(crate) use recovery::{ComparedSteps, Comparison};
 pub(crate) use runs::{parse_run_id, parse_run_number};
 pub(crate) use verdict::VerdictFormat;

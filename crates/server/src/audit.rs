@@ -22,6 +22,7 @@ use tamma_core::actor::{AuthMethod, Authentication, RequestInterface};
 use tamma_core::audit::{AuditKind, AuditOutcome, AuditRequest, AuditResult};
 use tamma_core::ids::ProjectId;
 use tamma_store::Store;
+use tamma_telemetry::{names, registry};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
@@ -102,6 +103,7 @@ impl AuditLog {
     pub(crate) async fn run(self, stop: CancellationToken) {
         loop {
             if let Err(error) = self.append_entries().await {
+                registry().add(&names::AUDIT_FAILURES, &[("step", "append")], 1.0);
                 tracing::warn!(%error, "failed to append to audit log; retrying");
             }
             tokio::select! {

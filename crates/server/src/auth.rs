@@ -18,6 +18,7 @@ use tamma_core::access::AccessRights;
 use tamma_core::actor::{AuthMethod, RequestInterface};
 use tamma_core::ids::{Digest, Name};
 use tamma_store::Store;
+use tamma_telemetry::{names, registry};
 use tokio::sync::watch;
 
 use crate::PERSON_HEADER;
@@ -98,6 +99,7 @@ impl Authenticator {
         let token = bearer_token(headers);
         let token = token.ok_or_else(|| unauthorized("The request has no token."))?;
         self.caller_for_token(token, address).await?.ok_or_else(|| {
+            registry().add(&names::REFUSED_TOKENS, &[], 1.0);
             tracing::warn!("token refused");
             unauthorized("Invalid or revoked token.")
         })

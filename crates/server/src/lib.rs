@@ -13,6 +13,7 @@ mod intake;
 mod issue_progress;
 mod live;
 mod mcp;
+mod monitoring;
 mod problem;
 mod reconciler;
 mod route_access;
@@ -24,6 +25,7 @@ pub use alert_dispatcher::{TerminalMessage, TerminalSender};
 pub use api::openapi;
 pub use clock::new_token;
 pub use mcp::SCRUM_MASTER_COMMAND;
+pub use monitoring::MonitoringServer;
 pub use problem::{PROBLEM_MEDIA_TYPE as PROBLEM, Problem};
 pub use route_access::access_routes;
 pub use server::{

@@ -18,6 +18,7 @@ mod encoding;
 mod error;
 mod history;
 mod inline_jobs;
+mod installation_metrics;
 mod intake;
 mod iterations;
 mod job_results;
@@ -73,6 +74,7 @@ pub use effects::{Effect, EffectError, EffectKind};
 pub use embeddings::EntryEmbedding;
 pub use error::{Conflict, CorruptData, Error, Result};
 pub use history::RecordedEntry;
+pub use installation_metrics::InstallationMetrics;
 pub use intake::{ForgeCursor, IssueTask};
 pub use iterations::{IterationOutcome, IterationRecord};
 pub use knowledge::{

@@ -14,6 +14,7 @@ use tamma_core::run_queue::WaitingRun;
 use tamma_core::task::Priority;
 use tamma_core::time::Timestamp;
 use tamma_store::{Backoff, Lease};
+use tamma_telemetry::{names, registry};
 use tokio_util::sync::CancellationToken;
 
 use super::{AuditLog, MAX_WAIT};
@@ -84,6 +85,7 @@ impl AuditExporter {
                 Ok(true) => Duration::ZERO,
                 Ok(false) => MAX_WAIT,
                 Err(error) => {
+                    registry().add(&names::AUDIT_FAILURES, &[("step", "export")], 1.0);
                     tracing::warn!(receiver = key, %error, "audit export failed; retrying");
                     backoff.next_delay()
                 }
