@@ -11,6 +11,10 @@ use crate::metrics::{Metric, MetricKind};
 const REQUEST_SECONDS: &[f64] =
     &[0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 120.0];
 
+/// Bounds of durations of jobs, in seconds.
+const JOB_SECONDS: &[f64] =
+    &[0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 1800.0, 3600.0, 14400.0];
+
 const fn metric(name: &'static str, help: &'static str, kind: MetricKind) -> Metric {
     Metric { name: Cow::Borrowed(name), help: Cow::Borrowed(help), kind }
 }
@@ -41,6 +45,20 @@ pub const AUDIT_FAILURES: Metric = metric(
     "tamma_audit_failures_total",
     "Failed attempts to append to the audit log, or to export it, by step.",
     MetricKind::Counter,
+);
+
+/// Jobs that ended on this worker.
+pub const JOBS: Metric = metric(
+    "tamma_jobs_total",
+    "Jobs that ended on this worker, by kind and outcome. After an error, the job is tried again.",
+    MetricKind::Counter,
+);
+
+/// Durations of jobs on this worker.
+pub const JOB_DURATION: Metric = metric(
+    "tamma_job_duration_seconds",
+    "Time that jobs took on this worker, by kind.",
+    MetricKind::Histogram(JOB_SECONDS),
 );
 
 /// Open tasks by state.

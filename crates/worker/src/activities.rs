@@ -20,6 +20,7 @@ mod test;
 mod wake;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tamma_core::cost::{Cost, Usage, Usd};
 use tamma_core::ids::TaskId;
@@ -29,7 +30,10 @@ use tamma_core::task_loop::{Job, JobKind, Outcome, TaskLoop};
 use tamma_engine::process::ProcessRecords;
 use tamma_flow::activities::{JobRequest, JobResult, PendingSteps};
 use tamma_store::{ModelCallTotals, RunNumber, Store};
+use tamma_telemetry::{names, registry};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument as _;
 
 use crate::aftercare::Aftercare;
 use crate::config::WorkerConfig;
@@ -97,6 +101,23 @@ impl Activities {
         stop: CancellationToken,
         callbacks: impl Into<WorkflowCallbacks>,
     ) -> Result<JobResult, Error> {
+        let (task, number, kind) = (request.pending.task, request.job_number, request.job.kind());
+        // At this level, log lines of every level have the task.
+        let span = tracing::error_span!("job", %task, job = %kind, number, attempt);
+        let started = Instant::now();
+        let job = Box::pin(self.perform_job(request, attempt, stop, callbacks.into()));
+        let result = job.instrument(span).await;
+        count_job(kind, &result, started.elapsed());
+        result
+    }
+
+    async fn perform_job(
+        &self,
+        request: JobRequest,
+        attempt: u32,
+        stop: CancellationToken,
+        callbacks: WorkflowCallbacks,
+    ) -> Result<JobResult, Error> {
         let key = (request.pending.task, request.job_number);
         if attempt > 1
             && let Some(result) = self.results.of_earlier_attempt(key, &stop).await?
@@ -113,7 +134,7 @@ impl Activities {
             request,
             attempt,
             stop,
-            callbacks: callbacks.into(),
+            callbacks,
             rules,
             task_loop,
             task,
@@ -234,6 +255,18 @@ fn add_earlier_usage(result: JobResult, own: RunNumber, totals: &[ModelCallTotal
 }
 
 /// Does the work of a job.
+/// Adds a job to the metrics. An error makes Temporal try it again.
+fn count_job(kind: JobKind, result: &Result<JobResult, Error>, duration: Duration) {
+    let job = kind.to_string();
+    let outcome = match result {
+        Ok(result) => result.outcome.to_string(),
+        Err(_) => "error".to_owned(),
+    };
+    let labels = [("job", job.as_str()), ("outcome", outcome.as_str())];
+    registry().add(&names::JOBS, &labels, 1.0);
+    registry().observe(&names::JOB_DURATION, &[("job", job.as_str())], duration.as_secs_f64());
+}
+
 async fn dispatch(services: &Services, ctx: &JobContext) -> Result<JobResult, Error> {
     match &ctx.request.job {
         Job::Admit => admit::admit(services, ctx).await,
