@@ -259,7 +259,8 @@ fn add_earlier_usage(result: JobResult, own: RunNumber, totals: &[ModelCallTotal
 fn count_job(kind: JobKind, result: &Result<JobResult, Error>, duration: Duration) {
     let job = kind.to_string();
     let outcome = match result {
-        Ok(result) => result.outcome.to_string(),
+        Ok(JobResult::Finished { outcome, .. }) => outcome.to_string(),
+        Ok(JobResult::RetryAfter { .. }) => "retry_after".to_owned(),
         Err(_) => "error".to_owned(),
     };
     let labels = [("job", job.as_str()), ("outcome", outcome.as_str())];
