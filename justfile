@@ -5,7 +5,7 @@
 set shell := ["bash", "-euo", "pipefail", "-c"]
 
 # The steps of CI, in order; `.ci/run` reads this list. `lab:chaos` is `just lab chaos --quick`.
-ci_verbs := "lint doc test lab:first-minute lab:chaos lab:crash-recovery lab:pipeline lab:forge lab:merge-queue lab:reconcile lab:sandbox-escape lab:hostile-repositories lab:agents lab:review lab:false-claims lab:escalation lab:eval lab:learning-loop lab:knowledge lab:chat lab:alerts lab:audit lab:mcp lab:browser lab:top gen-check"
+ci_verbs := "lint doc test lab:first-minute lab:chaos lab:crash-recovery lab:pipeline lab:forge lab:merge-queue lab:reconcile lab:sandbox-escape lab:hostile-repositories lab:agents lab:review lab:false-claims lab:escalation lab:eval lab:learning-loop lab:knowledge lab:chat lab:alerts lab:audit lab:observe lab:mcp lab:browser lab:top gen-check"
 
 # The experiments that measure an optimised build.
 optimised := '^bench-(agents|core|gateway|loop|waiting)$'
@@ -118,10 +118,10 @@ lab experiment *args: (build if experiment =~ optimised { "measure" } else { "de
     @"$(just target)/{{ if experiment =~ optimised { "measure" } else { "debug" } }}/lab" {{ experiment }} {{ args }}
 
 # Build the tools that only one experiment needs: Gitea and its runner for `lab forge` in full, and its
-# pages for `--write`.
+# pages for `--write`; Prometheus for `lab observe`.
 [private]
 lab-tools call:
-    @{{ if call =~ '^forge( |$)' { if call =~ '--quick' { "true" } else if call =~ '--write' { "TAMMA_TOOLS=forge-pages bash .ci/tools" } else { "TAMMA_TOOLS=forge bash .ci/tools" } } else { "true" } }}
+    @{{ if call =~ '^forge( |$)' { if call =~ '--quick' { "true" } else if call =~ '--write' { "TAMMA_TOOLS=forge-pages bash .ci/tools" } else { "TAMMA_TOOLS=forge bash .ci/tools" } } else if call =~ '^observe( |$)' { "TAMMA_TOOLS=monitoring bash .ci/tools" } else { "true" } }}
 
 # Run every experiment in full and print a table of results (takes hours).
 [group("deep")]

@@ -15,7 +15,7 @@ use crate::{
     agents, alerts, audit, bench_agents, bench_board, bench_core, bench_gateway, bench_loop,
     bench_waiting, browser, chaos, chat, crash_recovery, escalation, eval, false_claims,
     first_minute, forge, hostile_repositories, knowledge, learning, learning_loop, mcp,
-    merge_queue, pipeline, reconcile, review, sandbox_escape, top,
+    merge_queue, observe, pipeline, reconcile, review, sandbox_escape, top,
 };
 
 /// Run one experiment
@@ -73,6 +73,8 @@ enum Experiment {
     Alerts,
     /// Write, verify, export and manipulate an audit log of 100,000 entries
     Audit,
+    /// Scrape a server and a worker with a real Prometheus, and run every query of the dashboard
+    Observe,
     /// Take a person's day through a real browser, with a screenshot of every page
     Browser,
     /// Drive `tamma top` in a terminal of 80 × 24, with a capture of every screen
@@ -142,6 +144,7 @@ async fn run(experiment: Experiment, quick: bool) -> Result<Verdict> {
         Experiment::Mcp => mcp::run(quick).await,
         Experiment::Alerts => alerts::run().await,
         Experiment::Audit => audit::run(quick).await,
+        Experiment::Observe => observe::run().await,
         Experiment::Browser => browser::run(quick).await,
         Experiment::Top(own) => top::run(&own).await,
         Experiment::Knowledge(own) => knowledge::run(&own).await,

@@ -25,6 +25,7 @@ mod learning;
 mod learning_loop;
 mod mcp;
 mod merge_queue;
+mod observe;
 mod pipeline;
 mod reconcile;
 mod review;
