@@ -21,6 +21,7 @@ mod remote_config;
 mod repository;
 mod roles;
 mod services;
+mod span_export;
 mod style;
 mod survey;
 mod top;

@@ -21,8 +21,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::commands::backend_args::{BackendArgs, PromptArgs};
 use crate::endpoint::{self, Endpoint};
-use crate::operator_file;
 use crate::progress::Progress;
+use crate::{operator_file, span_export};
 
 /// Time limit for connecting to a configured server.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
@@ -264,6 +264,11 @@ impl ProcessRoles {
             }
             None => None,
         };
+        let exporter = span_export::exporter(match (&self.server, &self.worker) {
+            (Some(_), None) => "tamma-server",
+            (None, Some(_)) => "tamma-worker",
+            _ => "tamma",
+        })?;
         let server = match self.server {
             Some(config) => {
                 let token = Some(config.token.clone());
@@ -327,7 +332,8 @@ impl ProcessRoles {
             done.cancel();
             ended
         };
-        let ((served, worked, ()), monitored) = tokio::join!(roles, monitored);
+        let exported = span_export::run(exporter, done.clone());
+        let ((served, worked, ()), monitored, ()) = tokio::join!(roles, monitored, exported);
         served.and(worked).and(monitored.context("monitoring endpoint failed"))
     }
 }

@@ -4,3 +4,4 @@ pub mod audit_export;
 pub mod forge;
 pub mod message;
 pub mod model;
+pub mod otlp;

@@ -21,10 +21,13 @@ use tamma_core::access::{AccessAction, AccessRole, Permission};
 use tamma_core::actor::{AuthMethod, Authentication, RequestInterface};
 use tamma_core::audit::{AuditKind, AuditOutcome, AuditRequest, AuditResult};
 use tamma_core::ids::ProjectId;
+use tamma_core::time::Timestamp;
 use tamma_store::Store;
+use tamma_telemetry::trace::{self, SpanRecord, spans};
 use tamma_telemetry::{names, registry};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
 
 pub(crate) use exporter::AuditExporter;
 
@@ -88,6 +91,7 @@ impl AuditLog {
         let (result, status) = judge(&done);
         let AuditNotes { policy, project, actions } =
             std::mem::take(&mut *notes.lock().unwrap_or_else(PoisonError::into_inner));
+        record_spans(request, &actions, result);
         let outcome = AuditOutcome { result, status, policy, project, actions };
         match self.store.complete_audit(id, &outcome).await {
             Ok(_) => self.completed.notify_one(),
@@ -128,6 +132,35 @@ impl AuditLog {
                 return Ok(());
             }
         }
+    }
+}
+
+/// Records a span for each action on a task, in the trace of the task. A new task starts one.
+fn record_spans(request: &AuditRequest, actions: &[String], result: AuditResult) {
+    let nanos = |at: Timestamp| at.timestamp_nanos_opt().and_then(|it| u64::try_from(it).ok());
+    for action in actions {
+        let Some((name, subject)) = action.split_once(' ') else { continue };
+        let Ok(task) = subject.parse::<Uuid>() else { continue };
+        spans().record(|| {
+            let (trace, root) = (task.as_u128(), trace::root_span(task.as_u128()));
+            let start_nanos = nanos(request.at).unwrap_or_default();
+            let is_first = name == "add_task";
+            let own = || trace::named_span(trace, name, start_nanos);
+            SpanRecord {
+                trace,
+                id: if is_first { root } else { own() },
+                parent: (!is_first).then_some(root),
+                name: name.to_owned(),
+                start_nanos,
+                end_nanos: nanos(clock::now()).unwrap_or(start_nanos),
+                attributes: vec![
+                    ("tamma.route", request.route.as_str().into()),
+                    ("tamma.interface", request.auth.via.to_string().into()),
+                    ("tamma.request.id", request.request_id.clone().unwrap_or_default().into()),
+                ],
+                error: (result != AuditResult::Granted).then(|| result.to_string()),
+            }
+        });
     }
 }
 

@@ -2,5 +2,6 @@
 
 mod metrics;
 pub mod names;
+pub mod trace;
 
 pub use metrics::{Metric, MetricKind, MetricsRegistry, registry, to_f64};

@@ -36,6 +36,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 
 use crate::aftercare::Aftercare;
+use crate::clock::now;
 use crate::config::WorkerConfig;
 use crate::error::Error;
 use crate::heartbeats::MAX_LOST_ATTEMPTS;
@@ -47,6 +48,7 @@ use crate::results::Results;
 use crate::retry::retry_until_stopped;
 use crate::services::Services;
 use crate::step_writer::{StepWriter, as_divergence};
+use crate::task_trace;
 
 /// Activities of a worker. Clones share their state.
 #[derive(Clone)]
@@ -104,10 +106,13 @@ impl Activities {
         let (task, number, kind) = (request.pending.task, request.job_number, request.job.kind());
         // At this level, log lines of every level have the task.
         let span = tracing::error_span!("job", %task, job = %kind, number, attempt);
-        let started = Instant::now();
+        let (started, started_at) = (Instant::now(), now());
         let job = Box::pin(self.perform_job(request, attempt, stop, callbacks.into()));
         let result = job.instrument(span).await;
         count_job(kind, &result, started.elapsed());
+        let error = result.is_err().then(|| "error".to_owned());
+        let key = (task, number, attempt);
+        task_trace::record_job(key, &kind.to_string(), (started_at, now()), error);
         result
     }
 

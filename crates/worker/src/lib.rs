@@ -39,6 +39,7 @@ mod setup;
 mod slot_queue;
 mod step_writer;
 mod task_text;
+mod task_trace;
 pub mod toolchains;
 mod unsaved_results;
 
