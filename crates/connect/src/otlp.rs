@@ -116,7 +116,7 @@ mod tests {
             name: "execute_tool read".to_owned(),
             start_nanos: 1_790_000_000_000_000_000,
             end_nanos: 1_790_000_000_000_000_001,
-            attributes: vec![("gen_ai.tool.name", "read".into()), ("n", 3.into())],
+            attributes: vec![("gen_ai.tool.name", "read".into()), ("n", 3_u64.into())],
             error: Some("failed".to_owned()),
         };
         let body = trace_body("tamma", &[span]);

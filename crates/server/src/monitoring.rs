@@ -137,13 +137,13 @@ fn set_installation(values: &InstallationMetrics) {
     set(&names::INSTALLATION_UP, 1.0);
     registry().clear(&names::OPEN_TASKS);
     for (state, count) in &values.open_tasks {
-        registry().set(&names::OPEN_TASKS, &[("state", state)], *count);
+        registry().set(&names::OPEN_TASKS, &[("state", state.as_str())], *count);
     }
     registry().clear(&names::ENDED_TASKS);
     registry().clear(&names::ENDED_TASK_SPEND);
     for (state, count, usd) in &values.ended_tasks {
-        registry().set(&names::ENDED_TASKS, &[("state", state)], *count);
-        registry().set(&names::ENDED_TASK_SPEND, &[("state", state)], *usd);
+        registry().set(&names::ENDED_TASKS, &[("state", state.as_str())], *count);
+        registry().set(&names::ENDED_TASK_SPEND, &[("state", state.as_str())], *usd);
     }
     set(&names::WAITING_DECISIONS, values.waiting_decisions.0);
     set(&names::OLDEST_DECISION, values.waiting_decisions.1);
@@ -156,6 +156,6 @@ fn set_installation(values: &InstallationMetrics) {
     set(&names::AUDIT_ENTRIES, values.audit_entries);
     registry().clear(&names::AUDIT_EXPORT_LAG);
     for (receiver, lag) in &values.audit_export_lags {
-        registry().set(&names::AUDIT_EXPORT_LAG, &[("receiver", receiver)], *lag);
+        registry().set(&names::AUDIT_EXPORT_LAG, &[("receiver", receiver.as_str())], *lag);
     }
 }

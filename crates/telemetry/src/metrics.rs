@@ -244,7 +244,7 @@ tamma_dropped_series_total 0
     fn series_of_a_metric_are_limited() {
         let registry = MetricsRegistry::default();
         for number in 0..MAX_SERIES + 5 {
-            registry.add(&REQUESTS, &[("id", &number.to_string())], 1.0);
+            registry.add(&REQUESTS, &[("id", number.to_string().as_str())], 1.0);
         }
         let text = registry.render();
         assert_eq!(

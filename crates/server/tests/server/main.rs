@@ -15,6 +15,7 @@ mod knowledge;
 mod lists;
 mod live;
 mod many_tasks;
+mod monitoring;
 mod oversight;
 mod pages;
 mod people;

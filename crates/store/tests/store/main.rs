@@ -13,6 +13,7 @@ mod forges;
 mod growth;
 mod idempotency;
 mod inline_jobs;
+mod installation_metrics;
 mod knowledge;
 mod leases;
 mod lessons;
