@@ -1,18 +1,21 @@
 //! Monitoring with a real Prometheus: it scrapes a server and a worker, evaluates the rules, and answers
-//! every query of the dashboard.
+//! every query of the dashboard. A receiver of OTLP gets the trace of the task.
 //!
 //! Needs `prometheus` and `promtool`, which `TAMMA_TOOLS=monitoring bash .ci/tools` installs.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 use tamma_testkit::{Cluster, wait_until};
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
 
 use crate::chaos::fixture::{CRITERION, Fixture};
@@ -49,13 +52,16 @@ pub(crate) async fn run() -> Result<Verdict> {
     let folder = programs::folder()?.join(format!("observe-{}", std::process::id()));
     std::fs::create_dir_all(&folder)?;
     let address = |port: u16| format!("127.0.0.1:{port}");
+    let receiver = SpanReceiver::start().await?;
     let cluster = Cluster::builder()
         .folder(&folder)
         .private_servers()
         .server()
         .server_env("TAMMA_MONITORING", address(server))
         .server_env("TAMMA_LOG_FORMAT", "json")
+        .server_env("OTEL_EXPORTER_OTLP_ENDPOINT", &receiver.url)
         .workers(1)
+        .worker_env("OTEL_EXPORTER_OTLP_ENDPOINT", &receiver.url)
         .worker_env("TAMMA_MONITORING", address(worker))
         .start()
         .await?;
@@ -75,6 +81,13 @@ pub(crate) async fn run() -> Result<Verdict> {
         check_metrics(&text).await?;
     }
     writeln!(out, "metrics of both roles are valid, and name no task")?;
+    let trace = task.0.simple().to_string();
+    let spans =
+        wait_until("the whole trace", SCRAPE_TIMEOUT, async || Ok(receiver.whole_trace(&trace)));
+    let spans = spans.await?;
+    for (name, count) in &spans {
+        writeln!(out, "{count:>3} spans: {name}")?;
+    }
 
     let config = scrape_config(&files, &folder, &[address(server), address(worker)])?;
     let mut process = start_prometheus(&config, &folder, &address(prometheus))?;
@@ -104,11 +117,82 @@ pub(crate) async fn run() -> Result<Verdict> {
     cluster.stop().await?;
     std::fs::remove_dir_all(&folder)?;
     let figures = format!(
-        "{} queries of the dashboard valid, {answered} with results; {} metrics scraped",
+        "{} queries of the dashboard valid, {answered} with results; {} metrics scraped; one trace \
+         with {} kinds of spans",
         queries.len(),
-        EXPECTED.len()
+        EXPECTED.len(),
+        spans.len()
     );
     Ok(Verdict::new(answered >= 15, figures))
+}
+
+/// Receiver of OTLP requests.
+struct SpanReceiver {
+    url: String,
+    spans: Arc<Mutex<Vec<Value>>>,
+}
+
+impl SpanReceiver {
+    async fn start() -> Result<Self> {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
+        let url = format!("http://{}", listener.local_addr()?);
+        let spans = Arc::<Mutex<Vec<Value>>>::default();
+        let kept = Arc::clone(&spans);
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let kept = Arc::clone(&kept);
+                tokio::spawn(async move { receive_spans(stream, &kept).await });
+            }
+        });
+        Ok(Self { url, spans })
+    }
+
+    /// Returns the number of spans by name, once the trace has them from the request to the tool call,
+    /// and the parent of each.
+    fn whole_trace(&self, trace: &str) -> Option<BTreeMap<String, usize>> {
+        let spans = self.spans.lock().unwrap_or_else(PoisonError::into_inner);
+        let own: Vec<_> = spans.iter().filter(|span| span["traceId"] == trace).collect();
+        let ids: BTreeSet<_> = own.iter().filter_map(|span| span["spanId"].as_str()).collect();
+        let mut parents = own.iter().filter_map(|span| span["parentSpanId"].as_str());
+        let is_connected = parents.all(|parent| ids.contains(parent));
+        let mut names = BTreeMap::new();
+        for span in &own {
+            *names.entry(span["name"].as_str()?.to_owned()).or_insert(0) += 1;
+        }
+        let has = |start: &str| names.keys().any(|name: &String| name.starts_with(start));
+        let path = ["add_task", "job implement", "invoke_agent ", "execute_tool "];
+        (is_connected && path.into_iter().all(has)).then_some(names)
+    }
+}
+
+/// Answers the requests of one connection.
+async fn receive_spans(stream: TcpStream, kept: &Mutex<Vec<Value>>) -> Result<()> {
+    let mut stream = BufReader::new(stream);
+    loop {
+        let mut length = 0;
+        loop {
+            let mut line = String::new();
+            if stream.read_line(&mut line).await? == 0 {
+                return Ok(());
+            }
+            match line.trim().split_once(':') {
+                Some((name, value)) if name.eq_ignore_ascii_case("content-length") => {
+                    length = value.trim().parse()?;
+                }
+                _ if line.trim().is_empty() => break,
+                _ => {}
+            }
+        }
+        let mut body = vec![0; length];
+        stream.read_exact(&mut body).await?;
+        let body: Value = serde_json::from_slice(&body)?;
+        let spans = body["resourceSpans"][0]["scopeSpans"][0]["spans"].as_array().cloned();
+        let received = spans.context("no spans")?;
+        kept.lock().unwrap_or_else(PoisonError::into_inner).extend(received);
+        let answer =
+            "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}";
+        stream.write_all(answer.as_bytes()).await?;
+    }
 }
 
 async fn promtool(arguments: &[&str], file: &Path) -> Result<()> {
@@ -123,7 +207,6 @@ async fn promtool(arguments: &[&str], file: &Path) -> Result<()> {
 /// Checks the text format. Names that the SDK chose can differ from conventions, which is a warning
 /// with exit code 3.
 async fn check_metrics(text: &str) -> Result<()> {
-    use tokio::io::AsyncWriteExt as _;
     let mut command = Command::new("promtool");
     command.args(["check", "metrics"]).stdin(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().context("cannot start `promtool`")?;
