@@ -122,7 +122,7 @@ async fn write(store: Store, numbers: Vec<u32>) -> Result<()> {
             route: "GET /api/v1/tasks/{id}/diff".to_owned(),
             subject: format!("/api/v1/tasks/{number}/diff"),
             person: Some("Ada".to_owned()),
-            auth: Authentication { method: AuthMethod::OwnToken, via: RequestInterface::Api },
+            auth: Some(Authentication { method: AuthMethod::OwnToken, via: RequestInterface::Api }),
             address: Some("192.0.2.1".to_owned()),
             request_id: Some(format!("request-{number}")),
         };

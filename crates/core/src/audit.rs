@@ -28,7 +28,8 @@ pub enum AuditKind {
     Decision,
     /// Access to content: plans, changes, logs, transcripts, exports, and the audit log itself.
     Access,
-    /// Use of a secret: a token or sign-in link that was issued or revoked, or a sign-in.
+    /// Use of a secret: a token or sign-in link that was issued or revoked, a sign-in, or a run that
+    /// got credentials.
     Secret,
 }
 
@@ -43,11 +44,12 @@ pub struct AuditRequest {
     pub route: String,
     /// Path of the request, or the argument that names the subject.
     pub subject: String,
-    /// Name of the person; `None` for an operator who gave no name.
+    /// Name of the person; `None` for an operator who gave no name, and for Tamma itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub person: Option<String>,
-    /// Authentication of the person.
-    pub auth: Authentication,
+    /// Authentication of the person; `None` for Tamma itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub auth: Option<Authentication>,
     /// Address of the client, or of the last proxy before the server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,

@@ -145,6 +145,7 @@ fn record_spans(request: &AuditRequest, actions: &[String], result: AuditResult)
             let (trace, root) = (task.as_u128(), trace::root_span(task.as_u128()));
             let start_nanos = nanos(request.at).unwrap_or_default();
             let is_first = name == "add_task";
+            let via = request.auth.map_or_else(String::new, |auth| auth.via.to_string());
             let own = || trace::named_span(trace, name, start_nanos);
             SpanRecord {
                 trace,
@@ -155,7 +156,7 @@ fn record_spans(request: &AuditRequest, actions: &[String], result: AuditResult)
                 end_nanos: nanos(clock::now()).unwrap_or(start_nanos),
                 attributes: vec![
                     ("tamma.route", request.route.as_str().into()),
-                    ("tamma.interface", request.auth.via.to_string().into()),
+                    ("tamma.interface", via.as_str().into()),
                     ("tamma.request.id", request.request_id.clone().unwrap_or_default().into()),
                 ],
                 error: (result != AuditResult::Granted).then(|| result.to_string()),
@@ -233,7 +234,7 @@ pub(crate) fn request_of(
         kind,
         route,
         subject,
-        auth: by.as_ref().map_or(nameless, Principal::authentication),
+        auth: Some(by.as_ref().map_or(nameless, Principal::authentication)),
         person: by.map(|by| by.name.to_string()),
         address: client_address(&parts.extensions).map(|address| address.to_string()),
         request_id: parts.extensions.get::<RequestId>().map(|id| id.0.clone()),
@@ -253,7 +254,8 @@ pub(crate) fn tool_call_request(
     // Callers choose the text.
     let subject = named.unwrap_or_default().chars().take(MAX_SUBJECT_CHARS).collect();
     let request = request_of(parts, kind, format!("tool {tool}"), subject)?;
-    let auth = Authentication { via: RequestInterface::Mcp, ..request.auth };
+    let through_mcp = |auth| Authentication { via: RequestInterface::Mcp, ..auth };
+    let auth = request.auth.map(through_mcp);
     Some(AuditRequest { auth, ..request })
 }
 
@@ -265,7 +267,7 @@ pub(crate) fn request_by(by: &Principal, kind: AuditKind, subject: String) -> Au
         route: by.interface.to_string(),
         subject,
         person: Some(by.name.to_string()),
-        auth: by.authentication(),
+        auth: Some(by.authentication()),
         address: None,
         request_id: None,
     }

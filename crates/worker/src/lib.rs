@@ -34,6 +34,7 @@ mod run_budget;
 mod run_recorder;
 mod runs;
 mod sdk_metrics;
+mod secret_use;
 mod services;
 mod setup;
 mod slot_queue;

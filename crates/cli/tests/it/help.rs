@@ -69,7 +69,7 @@ fn commands_are_listed_in_groups() {
       alert        List and test alerts
       person       Manage access tokens (operators only)
       access       Manage the roles of people in projects (operators only)
-      audit        Verify that task histories were not tampered with
+      audit        Verify or export the audit log, and verify task histories
       permissions  List the effective permissions of people and agents
       agents       Show the agent pool: workers, runs, free slots and quotas
 

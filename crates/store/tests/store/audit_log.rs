@@ -28,7 +28,7 @@ fn request(number: u32) -> AuditRequest {
         route: "GET /api/v1/tasks/{id}/diff".to_owned(),
         subject: format!("/api/v1/tasks/{number}/diff \0 \"é"),
         person: Some("Ada".to_owned()),
-        auth: Authentication { method: AuthMethod::OwnToken, via: RequestInterface::Api },
+        auth: Some(Authentication { method: AuthMethod::OwnToken, via: RequestInterface::Api }),
         address: Some("192.0.2.1".to_owned()),
         request_id: None,
     }
