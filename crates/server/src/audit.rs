@@ -254,7 +254,7 @@ pub(crate) fn tool_call_request(
     // Callers choose the text.
     let subject = named.unwrap_or_default().chars().take(MAX_SUBJECT_CHARS).collect();
     let request = request_of(parts, kind, format!("tool {tool}"), subject)?;
-    let through_mcp = |auth| Authentication { via: RequestInterface::Mcp, ..auth };
+    let through_mcp = |auth: Authentication| Authentication { via: RequestInterface::Mcp, ..auth };
     let auth = request.auth.map(through_mcp);
     Some(AuditRequest { auth, ..request })
 }
