@@ -260,7 +260,10 @@ impl ProcessRoles {
             Some(address) => {
                 let (backends, is_server) =
                     ((store.clone(), temporal.clone()), self.server.is_some());
-                Some(MonitoringServer::bind(address, backends, is_server, stop.clone()).await?)
+                let server =
+                    MonitoringServer::bind(address, backends, is_server, stop.clone()).await?;
+                tracing::info!(address = %server.address(), "monitoring endpoint started");
+                Some(server)
             }
             None => None,
         };
