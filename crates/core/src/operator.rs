@@ -4,6 +4,7 @@
 //! a sandbox can read, which secrets it gets or where they are sent. A project that asks for more
 //! than its operator allows is refused when its rules are loaded.
 
+mod identity;
 mod retention;
 mod sandbox_settings;
 mod web_origin;
@@ -16,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use crate::cost::Price;
 use crate::prices;
 
+pub use identity::{GroupRole, IdentityProvider, IdentitySettings};
 pub use retention::RetentionDays;
 pub use sandbox_settings::{HostPort, ResourceLimits, SandboxSettings};
 pub use web_origin::{WebOrigin, is_public_address};
@@ -67,6 +69,8 @@ pub struct OperatorConfig {
     pub models: Vec<String>,
     /// Prices of models, in US dollars per million tokens. Projects cannot change them.
     pub prices: BTreeMap<String, Price>,
+    /// Identity providers that people sign in with.
+    pub identity: IdentitySettings,
 }
 
 /// Weakest sandbox that a project can select. Each one includes those before it.
@@ -156,6 +160,19 @@ pub enum OperatorConfigError {
          the default"
     )]
     ResourceLimit(&'static str),
+    /// Host of an identity provider with more than a name.
+    #[error(
+        "`identity.hosts`: `{0}` is not a host name or an IP address such as `id.example.com`"
+    )]
+    IdentityHost(String),
+    /// Identity provider that could not work.
+    #[error("`identity.providers`: `{name}`: {problem}")]
+    IdentityProvider {
+        /// Name of the provider in the file.
+        name: String,
+        /// Wrong setting.
+        problem: &'static str,
+    },
 }
 
 impl OperatorConfig {
@@ -222,6 +239,7 @@ impl OperatorConfig {
         if let Some(name) = self.sandbox.limits.too_low() {
             return Err(OperatorConfigError::ResourceLimit(name));
         }
+        self.identity.check()?;
         match self.alert_hosts.iter().find(|host| !web_origin::is_host(host)) {
             Some(host) => Err(OperatorConfigError::Host(host.clone())),
             None => Ok(()),
