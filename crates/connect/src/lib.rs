@@ -3,3 +3,4 @@
 pub mod forge;
 pub mod message;
 pub mod model;
+pub mod oidc;

@@ -161,9 +161,7 @@ pub enum OperatorConfigError {
     )]
     ResourceLimit(&'static str),
     /// Host of an identity provider with more than a name.
-    #[error(
-        "`identity.hosts`: `{0}` is not a host name or an IP address such as `id.example.com`"
-    )]
+    #[error("`identity.hosts`: `{0}` is not a host name or an IP address such as `id.example.com`")]
     IdentityHost(String),
     /// Identity provider that could not work.
     #[error("`identity.providers`: `{name}`: {problem}")]

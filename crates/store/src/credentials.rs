@@ -104,9 +104,7 @@ impl Store {
         };
         let proof = match (row.login, row.token) {
             (Some(login), _) => SessionProof::Login(login),
-            (None, token) => {
-                SessionProof::Token(read_word("session", token.unwrap_or_default())?)
-            }
+            (None, token) => SessionProof::Token(read_word("session", token.unwrap_or_default())?),
         };
         let limit = read_limit(row.role, row.projects)?;
         let credential = method.map(|method| Credential {

@@ -113,9 +113,8 @@ impl IdentitySettings {
 
 impl IdentityProvider {
     fn problem(&self) -> Option<&'static str> {
-        let is_plain = |letter: char| {
-            letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == '-'
-        };
+        let is_plain =
+            |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == '-';
         let is_name = !self.name.is_empty()
             && self.name.len() <= MAX_NAME
             && self.name.chars().all(is_plain)
@@ -222,7 +221,10 @@ identity:
             let found = problem(from, to);
             assert!(found.starts_with(expected), "{to}: {found}");
         }
-        let twice = TEXT.replace("    - name: company", "    - { name: a, issuer: https://id.example.com, client_id: b }\n    - name: company");
+        let twice = TEXT.replace(
+            "    - name: company",
+            "    - { name: a, issuer: https://id.example.com, client_id: b }\n    - name: company",
+        );
         let error = OperatorConfig::parse(&twice).expect_err("twice").to_string();
         assert!(error.contains("same `issuer`"), "{error}");
         let error = OperatorConfig::parse(&TEXT.replace("127.0.0.1", "http://a")).expect_err("URL");
