@@ -92,7 +92,9 @@ impl Permission {
 }
 
 /// Everything that a person can ask of the installation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Display, EnumIter)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Display, EnumString, EnumIter,
+)]
 #[strum(serialize_all = "snake_case")]
 pub enum AccessAction {
     /// See a project, its tasks, pipelines, knowledge, alerts, metrics and people.

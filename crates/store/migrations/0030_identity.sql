@@ -61,6 +61,9 @@ CREATE TABLE identities (
 
 CREATE INDEX identities_by_person ON identities (lower(person));
 
+-- A name belongs to the first who signs in with it. Only an operator can give it to another one too.
+CREATE UNIQUE INDEX identities_own_names ON identities (lower(person)) WHERE linked_by IS NULL;
+
 -- Sign-ins with an identity provider. Sessions of browsers and of the command line end with theirs.
 CREATE TABLE logins (
     id uuid PRIMARY KEY,
@@ -106,6 +109,10 @@ ALTER TABLE sessions ADD COLUMN kind text NOT NULL DEFAULT 'web';
 ALTER TABLE sessions ADD COLUMN client text;
 ALTER TABLE sessions ADD COLUMN last_used_at timestamptz;
 
+-- People who came from an identity provider and have no group there any more that lets them in.
+CREATE VIEW lost_people AS
+SELECT lower(person) AS name FROM identities GROUP BY lower(person) HAVING NOT bool_or(admitted);
+
 -- Tokens that count, unless they have expired.
 CREATE VIEW live_tokens AS
 SELECT
@@ -119,6 +126,7 @@ SELECT
 FROM people
 LEFT JOIN accounts ON lower(accounts.name) = lower(people.name)
 WHERE people.revoked_at IS NULL AND accounts.deactivated_at IS NULL
+    AND NOT EXISTS (SELECT FROM lost_people WHERE lost_people.name = lower(people.name))
 UNION ALL
 SELECT
     access_tokens.hash,
@@ -130,7 +138,8 @@ SELECT
     access_tokens.last_used_at
 FROM access_tokens
 LEFT JOIN accounts ON lower(accounts.name) = lower(access_tokens.person)
-WHERE access_tokens.revoked_at IS NULL AND accounts.deactivated_at IS NULL;
+WHERE access_tokens.revoked_at IS NULL AND accounts.deactivated_at IS NULL
+    AND NOT EXISTS (SELECT FROM lost_people WHERE lost_people.name = lower(access_tokens.person));
 
 -- Logins that count.
 CREATE VIEW live_logins AS

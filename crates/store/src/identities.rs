@@ -109,9 +109,10 @@ impl Store {
                  INSERT INTO accounts (id, name, kind, created_by) VALUES ($2, $5, 'person', $6)
                  ON CONFLICT (lower(name)) DO NOTHING
              )
-             INSERT INTO identities (id, issuer, subject, person, linked_by, checked_at)
-             VALUES ($1, $3, $4, $5, $6, $7)
-             ON CONFLICT (issuer, subject) DO UPDATE SET person = $5, linked_by = $6",
+             INSERT INTO identities (id, issuer, subject, person, linked_by, admitted, checked_at)
+             VALUES ($1, $3, $4, $5, $6, true, $7)
+             ON CONFLICT (issuer, subject) DO UPDATE
+             SET person = $5, linked_by = $6, admitted = true",
             identity,
             account,
             issuer,
@@ -330,17 +331,6 @@ impl Store {
         .fetch_all(&self.steps)
         .await?;
         Ok(u64::try_from(ended.len()).unwrap_or_default())
-    }
-
-    /// Returns the number of open logins of a person.
-    pub async fn count_logins(&self, person: &Name) -> Result<i64> {
-        let count = sqlx::query_scalar!(
-            r#"SELECT count(*) AS "count!" FROM live_logins WHERE lower(person) = lower($1)"#,
-            person.to_string(),
-        )
-        .fetch_one(&self.steps)
-        .await?;
-        Ok(count)
     }
 }
 
