@@ -31,7 +31,7 @@ use crate::security_events::{SecurityEvent, record};
 use crate::server;
 
 /// Age of a check after which the provider is asked again.
-const CHECK_AFTER: TimeDelta = TimeDelta::seconds(20);
+const CHECK_AFTER: TimeDelta = TimeDelta::seconds(15);
 
 /// Age of a check up to which a request does not wait for one that runs.
 const CHECK_REQUIRED: TimeDelta = TimeDelta::seconds(40);

@@ -6,8 +6,8 @@
 
 use aws_lc_rs::signature::{
     ECDSA_P256_SHA256_FIXED, ECDSA_P384_SHA384_FIXED, ED25519, RSA_PKCS1_2048_8192_SHA256,
-    RSA_PSS_2048_8192_SHA256, RsaParameters, RsaPublicKeyComponents, UnparsedPublicKey,
-    VerificationAlgorithm,
+    RSA_PKCS1_2048_8192_SHA384, RSA_PKCS1_2048_8192_SHA512, RSA_PSS_2048_8192_SHA256,
+    RsaParameters, RsaPublicKeyComponents, UnparsedPublicKey, VerificationAlgorithm,
 };
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -37,7 +37,7 @@ pub enum TokenError {
     #[error("it is malformed")]
     Malformed,
     /// Algorithm that is not in the list.
-    #[error("its algorithm is not allowed; use RS256, PS256, ES256, ES384 or EdDSA")]
+    #[error("its algorithm is not allowed; use RS256, RS384, RS512, PS256, ES256, ES384 or EdDSA")]
     Algorithm,
     /// Extension that must be understood, or a type of token for another purpose.
     #[error("it is a token of another kind")]
@@ -57,6 +57,8 @@ pub enum TokenError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SigningAlgorithm {
     Rs256,
+    Rs384,
+    Rs512,
     Ps256,
     Es256,
     Es384,
@@ -67,6 +69,8 @@ impl SigningAlgorithm {
     fn parse(name: &str) -> Option<Self> {
         match name {
             "RS256" => Some(Self::Rs256),
+            "RS384" => Some(Self::Rs384),
+            "RS512" => Some(Self::Rs512),
             "PS256" => Some(Self::Ps256),
             "ES256" => Some(Self::Es256),
             "ES384" => Some(Self::Es384),
@@ -96,7 +100,10 @@ impl JsonWebKey {
     fn fits(&self, algorithm: SigningAlgorithm) -> bool {
         let curve = self.crv.as_deref();
         let has_type = match algorithm {
-            SigningAlgorithm::Rs256 | SigningAlgorithm::Ps256 => self.kty == "RSA",
+            SigningAlgorithm::Rs256
+            | SigningAlgorithm::Rs384
+            | SigningAlgorithm::Rs512
+            | SigningAlgorithm::Ps256 => self.kty == "RSA",
             SigningAlgorithm::Es256 => self.kty == "EC" && curve == Some("P-256"),
             SigningAlgorithm::Es384 => self.kty == "EC" && curve == Some("P-384"),
             SigningAlgorithm::EdDsa => self.kty == "OKP" && curve == Some("Ed25519"),
@@ -120,6 +127,12 @@ impl JsonWebKey {
         match algorithm {
             SigningAlgorithm::Rs256 => {
                 self.verify_rsa(&RSA_PKCS1_2048_8192_SHA256, content, signature)
+            }
+            SigningAlgorithm::Rs384 => {
+                self.verify_rsa(&RSA_PKCS1_2048_8192_SHA384, content, signature)
+            }
+            SigningAlgorithm::Rs512 => {
+                self.verify_rsa(&RSA_PKCS1_2048_8192_SHA512, content, signature)
             }
             SigningAlgorithm::Ps256 => {
                 self.verify_rsa(&RSA_PSS_2048_8192_SHA256, content, signature)
@@ -463,7 +476,7 @@ mod tests {
             assert_eq!(error, TokenError::Algorithm, "{alg}");
         }
         // A key of another kind under the same name.
-        for alg in ["RS256", "PS256", "ES384", "EdDSA"] {
+        for alg in ["RS256", "RS512", "PS256", "ES384", "EdDSA"] {
             let error = refused(json!({ "alg": alg, "kid": "a" }));
             assert_eq!(error, TokenError::UnknownKey, "{alg}");
         }
