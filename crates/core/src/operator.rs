@@ -163,6 +163,9 @@ pub enum OperatorConfigError {
     /// Host of an identity provider with more than a name.
     #[error("`identity.hosts`: `{0}` is not a host name or an IP address such as `id.example.com`")]
     IdentityHost(String),
+    /// Time between two checks of groups that is too short or too long.
+    #[error("`identity.check_seconds`: {0} is out of range; use 1 to 20")]
+    IdentityCheck(u32),
     /// Identity provider that could not work.
     #[error("`identity.providers`: `{name}`: {problem}")]
     IdentityProvider {

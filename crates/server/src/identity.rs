@@ -1,6 +1,6 @@
 //! Sign-in with identity providers: flows, admission, and the groups of people who have signed in.
 //!
-//! Groups are checked at use. A request whose login was checked more than [`CHECK_AFTER`] ago first
+//! Groups are checked at use. A request whose login was checked more than `check_seconds` ago first
 //! asks the provider, and open streams ask while they are open. Nobody is asked about while they do
 //! nothing. One server asks at a time, because providers replace refresh tokens.
 
@@ -30,9 +30,6 @@ use crate::clock;
 use crate::security_events::{SecurityEvent, record};
 use crate::server;
 
-/// Age of a check after which the provider is asked again.
-const CHECK_AFTER: TimeDelta = TimeDelta::seconds(15);
-
 /// Age of a check up to which a request does not wait for one that runs.
 const CHECK_REQUIRED: TimeDelta = TimeDelta::seconds(40);
 
@@ -49,7 +46,7 @@ const GROUPS_VALID: TimeDelta = TimeDelta::minutes(15);
 /// Pause between two looks at a check that runs elsewhere, and their number.
 const CHECK_POLL: (Duration, u32) = (Duration::from_millis(200), 60);
 
-/// Time between two checks of an open stream, with and without identity providers.
+/// Longest time between two checks of an open stream, with and without identity providers.
 const STREAM_CHECKS: (Duration, Duration) = (Duration::from_secs(10), Duration::from_mins(1));
 
 /// Time that a browser has at the provider.
@@ -64,6 +61,8 @@ const DEVICE_SECONDS: std::ops::RangeInclusive<i64> = 60..=1800;
 /// Sign-in with the identity providers of the operator.
 pub(crate) struct IdentityService {
     clients: Vec<OidcClient>,
+    /// Age of a check after which the provider is asked again.
+    check_after: Duration,
     sealing: SealingKey,
     store: Store,
     base_url: String,
@@ -124,7 +123,8 @@ impl IdentityService {
             clients.push(OidcClient::new(provider, &settings.hosts, secret)?);
         }
         let sealing = SealingKey::derive(server_token).ok_or(server::Error::Sealing)?;
-        Ok(Self { clients, sealing, store, base_url })
+        let check_after = Duration::from_secs(settings.check_seconds.into());
+        Ok(Self { clients, check_after, sealing, store, base_url })
     }
 
     /// Returns the providers, in the order of the sign-in page.
@@ -135,7 +135,7 @@ impl IdentityService {
     /// Returns the time between two checks of an open stream.
     pub(crate) fn stream_check(&self) -> Duration {
         let (with, without) = STREAM_CHECKS;
-        if self.clients.is_empty() { without } else { with }
+        if self.clients.is_empty() { without } else { with.min(self.check_after) }
     }
 
     /// Returns the provider with an issuer.
@@ -390,7 +390,8 @@ impl IdentityService {
             let Some(login) = login else { return Ok(credential.login.is_some()) };
             let now = clock::now();
             let age = now - login.checked_at;
-            if age < CHECK_AFTER {
+            // A time in the future is not older.
+            if age.to_std().unwrap_or_default() < self.check_after {
                 return Ok(has_waited);
             }
             match self.store.claim_login_check(login.id, now, now + CHECK_CLAIM).await? {

@@ -13,14 +13,25 @@ const RESERVED_NAMES: [&str; 1] = ["providers"];
 /// Maximum length of a provider's name, in characters.
 const MAX_NAME: usize = 40;
 
+/// Range of `check_seconds`. With the time limits of requests, access ends within a minute.
+const CHECK_SECONDS: std::ops::RangeInclusive<u32> = 1..=20;
+
 /// Sign-in with identity providers (OpenID Connect). Without providers, people sign in with tokens.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct IdentitySettings {
+    /// Age of a check of somebody's groups, in seconds, after which their next request checks again.
+    pub check_seconds: u32,
     /// Hosts of providers that are private or do not use TLS, as a name or an IP address.
     pub hosts: Vec<String>,
     /// Providers, in the order of the sign-in page.
     pub providers: Vec<IdentityProvider>,
+}
+
+impl Default for IdentitySettings {
+    fn default() -> Self {
+        Self { check_seconds: 15, hosts: Vec::new(), providers: Vec::new() }
+    }
 }
 
 /// Identity provider. Nobody gets in until one of their groups has a role.
@@ -82,6 +93,9 @@ impl IdentitySettings {
     pub(super) fn check(&self) -> Result<(), OperatorConfigError> {
         if let Some(host) = self.hosts.iter().find(|host| !web_origin::is_host(host)) {
             return Err(OperatorConfigError::IdentityHost(host.clone()));
+        }
+        if !CHECK_SECONDS.contains(&self.check_seconds) {
+            return Err(OperatorConfigError::IdentityCheck(self.check_seconds));
         }
         let (mut names, mut issuers) = (BTreeSet::new(), BTreeSet::new());
         for provider in &self.providers {
@@ -227,6 +241,9 @@ identity:
         );
         let error = OperatorConfig::parse(&twice).expect_err("twice").to_string();
         assert!(error.contains("same `issuer`"), "{error}");
+        let rare = TEXT.replace("identity:", "identity:\n  check_seconds: 21");
+        let error = OperatorConfig::parse(&rare).expect_err("too rare");
+        assert_eq!(error, OperatorConfigError::IdentityCheck(21));
         let error = OperatorConfig::parse(&TEXT.replace("127.0.0.1", "http://a")).expect_err("URL");
         assert_eq!(error, OperatorConfigError::IdentityHost("http://a".to_owned()));
     }
