@@ -187,9 +187,9 @@ async fn a_sign_in_counts_once_and_only_in_the_browser_that_began_it() {
     let (other, _) = company.begin().await;
     for (cookie, query) in [
         (other.as_str(), query.as_str()),
-        ("", &query),
-        (&cookie, "code=ada&state=guessed"),
-        (&cookie, "code=ada"),
+        ("", query.as_str()),
+        (cookie.as_str(), "code=ada&state=guessed"),
+        (cookie.as_str(), "code=ada"),
     ] {
         let refused = company.finish(cookie, query).await;
         assert_eq!((refused.status, refused.session.as_str()), (403, ""), "{query}");

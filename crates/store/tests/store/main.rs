@@ -5,6 +5,7 @@
 mod access;
 mod audit;
 mod conversations;
+mod credentials;
 mod deliveries;
 mod effects;
 mod embeddings;
