@@ -555,7 +555,7 @@ def start_tamma(tamma: Tamma, issuer: str, directory: Directory | None) -> subpr
     env = {
         "PATH": os.environ["PATH"], "HOME": str(folder), "LANG": "C.UTF-8", "TAMMA_DATA": str(folder / "data"),
         "TAMMA_LISTEN": tamma.url.removeprefix("http://"), "TAMMA_PERSON": "Grace",
-        "GIT_CONFIG_GLOBAL": str(folder / "gitconfig"), "TAMMA_OIDC_DIRECTORY": SECRET,
+        "GIT_CONFIG_GLOBAL": str(folder / "gitconfig"), "TAMMA_OIDC_DIRECTORY_SECRET": SECRET,
         "TAMMA_LOG": "warn,tamma_server=info",
     }
     (folder / "gitconfig").write_text("[user]\n\tname = Grace\n\temail = grace@example.org\n")
@@ -571,7 +571,7 @@ def start_tamma(tamma: Tamma, issuer: str, directory: Directory | None) -> subpr
     - name: directory
       issuer: {directory.issuer}
       client_id: tamma
-      secret_variable: TAMMA_OIDC_DIRECTORY
+      secret_variable: TAMMA_OIDC_DIRECTORY_SECRET
       name_claim: name
       roles:
         - {{ group: leads, role: member }}
