@@ -241,7 +241,7 @@ impl IdentityService {
             hash,
             issuer: &client.settings().issuer,
             browser: None,
-            device: Some((&sealed, code.interval.clamp(1, 60))),
+            device: Some((sealed.as_str(), code.interval.clamp(1, 60))),
             client: program,
             until: now + TimeDelta::seconds(seconds),
         };

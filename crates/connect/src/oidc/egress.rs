@@ -38,17 +38,26 @@ impl ProviderHosts {
     }
 }
 
+/// Error of the HTTP client's resolver.
+type ResolveError = Box<dyn std::error::Error + Send + Sync>;
+
+impl ProviderHosts {
+    /// Returns the addresses of a host that can be connected to.
+    async fn usable_addresses(&self, host: &str) -> Result<Vec<SocketAddr>, ResolveError> {
+        let is_listed = self.lists(host);
+        let found = tokio::net::lookup_host((host, 0)).await?;
+        let usable = found.filter(|it| is_listed || is_public_address(it.ip()));
+        let usable: Vec<SocketAddr> = usable.collect();
+        if usable.is_empty() { Err(PrivateProvider.into()) } else { Ok(usable) }
+    }
+}
+
 impl Resolve for ProviderHosts {
     fn resolve(&self, name: Name) -> Resolving {
-        let is_listed = self.lists(name.as_str());
+        let hosts = self.clone();
         Box::pin(async move {
-            let found = tokio::net::lookup_host((name.as_str(), 0)).await?;
-            let usable = found.filter(|it| is_listed || is_public_address(it.ip()));
-            let usable: Vec<SocketAddr> = usable.collect();
-            if usable.is_empty() {
-                return Err(PrivateProvider.into());
-            }
-            Ok(Box::new(usable.into_iter()) as Addrs)
+            let usable = hosts.usable_addresses(name.as_str()).await;
+            usable.map(|usable| Box::new(usable.into_iter()) as Addrs)
         })
     }
 }

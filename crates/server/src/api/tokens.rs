@@ -118,7 +118,7 @@ pub(super) async fn revoke_session(
         ("current", Caller::Person(person)) => match person.key {
             CredentialKey::Token(hash) | CredentialKey::Session(hash) => OpenSession::id_of(hash),
         },
-        _ => session.id,
+        _ => session.id.clone(),
     };
     state.app.revoke_session(&by, &id).await?;
     Ok(Json(state.app.list_sessions(&by, None).await?))

@@ -1,6 +1,8 @@
 //! Account page: the person's sessions and access tokens.
 
 use askama::Template;
+use tamma_core::format::pluralize;
+use tamma_store::OpenSession;
 
 use super::form_fields::FormFields;
 use super::layout::{DisplayTime, Layout, Notice};
@@ -9,7 +11,6 @@ use super::{PageError, PageResult, WebState, render};
 use crate::app::Error;
 use crate::clock;
 use crate::dto::{NewToken, SessionView, TokenView};
-use tamma_store::OpenSession;
 
 #[derive(Template)]
 #[template(path = "account.html")]
@@ -86,7 +87,7 @@ fn token_row(token: TokenView) -> TokenRow {
         token.role.map_or_else(|| "all your roles".to_owned(), |role| format!("{role} at most"));
     let limit = match token.projects {
         Some(projects) => {
-            format!("{role}, {}", tamma_core::format::pluralize(projects.len(), "project"))
+            format!("{role}, {}", pluralize(projects.len(), "project"))
         }
         None => role,
     };
