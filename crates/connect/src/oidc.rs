@@ -8,6 +8,8 @@
 mod egress;
 mod sealing;
 mod signed_token;
+#[cfg(test)]
+mod tests;
 
 use std::time::Duration;
 

@@ -349,7 +349,7 @@ fn read_part<T: for<'de> Deserialize<'de>>(part: &str) -> Result<T, TokenError> 
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use aws_lc_rs::rand::SystemRandom;
     use aws_lc_rs::signature::{
         ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, Ed25519KeyPair, KeyPair as _,
@@ -361,17 +361,17 @@ mod tests {
     const NOW: i64 = 1_800_000_000;
 
     /// Key of a provider, which signs what it is given.
-    struct Signer {
+    pub(in crate::oidc) struct Signer {
         key: EcdsaKeyPair,
         kid: &'static str,
     }
 
     impl Signer {
-        fn new(kid: &'static str) -> Self {
+        pub(in crate::oidc) fn new(kid: &'static str) -> Self {
             Self { key: EcdsaKeyPair::generate(&ECDSA_P256_SHA256_FIXED_SIGNING).unwrap(), kid }
         }
 
-        fn public_key(&self) -> Value {
+        pub(in crate::oidc) fn public_key(&self) -> Value {
             let point = self.key.public_key().as_ref();
             let part = |range: std::ops::Range<usize>| URL_SAFE_NO_PAD.encode(&point[range]);
             json!({ "kty": "EC", "crv": "P-256", "kid": self.kid, "use": "sig", "alg": "ES256",
@@ -389,7 +389,7 @@ mod tests {
             format!("{content}.{}", URL_SAFE_NO_PAD.encode(signature.as_ref()))
         }
 
-        fn sign(&self, claims: &Value) -> String {
+        pub(in crate::oidc) fn sign(&self, claims: &Value) -> String {
             self.sign_with(&json!({ "alg": "ES256", "kid": self.kid, "typ": "JWT" }), claims)
         }
     }
