@@ -35,25 +35,32 @@ async fn start() -> (SocketAddr, Shared) {
         "token_endpoint": format!("{issuer}/token"), "jwks_uri": format!("{issuer}/keys"),
         "userinfo_endpoint": format!("{issuer}/userinfo"),
     });
-    let token = async |State(answers): State<Shared>, form: String| {
-        let mut answers = answers.lock().unwrap();
-        answers.form = form;
-        answers.tokens.to_string()
-    };
     let router = Router::new()
-        .route(
-            "/.well-known/openid-configuration",
-            get(async |State(answers): State<Shared>| answers.lock().unwrap().document.to_string()),
-        )
-        .route("/keys", get(async |State(it): State<Shared>| it.lock().unwrap().keys.to_string()))
-        .route(
-            "/userinfo",
-            get(async |State(it): State<Shared>| it.lock().unwrap().user_info.to_string()),
-        )
+        .route("/.well-known/openid-configuration", get(document))
+        .route("/keys", get(keys))
+        .route("/userinfo", get(user_info))
         .route("/token", post(token))
         .with_state(Arc::clone(&answers));
     tokio::spawn(async move { axum::serve(listener, router).await });
     (address, answers)
+}
+
+async fn document(State(answers): State<Shared>) -> String {
+    answers.lock().unwrap().document.to_string()
+}
+
+async fn keys(State(answers): State<Shared>) -> String {
+    answers.lock().unwrap().keys.to_string()
+}
+
+async fn user_info(State(answers): State<Shared>) -> String {
+    answers.lock().unwrap().user_info.to_string()
+}
+
+async fn token(State(answers): State<Shared>, form: String) -> String {
+    let mut answers = answers.lock().unwrap();
+    answers.form = form;
+    answers.tokens.to_string()
 }
 
 fn client(address: SocketAddr, hosts: &[&str]) -> OidcClient {
@@ -69,7 +76,7 @@ fn at(second: i64) -> Timestamp {
     DateTime::from_timestamp(1_800_000_000 + second, 0).unwrap()
 }
 
-const REQUEST: BrowserRequest<'_> = BrowserRequest {
+const REQUEST: BrowserRequest<'static> = BrowserRequest {
     redirect_uri: "http://tamma/callback",
     state: "state",
     nonce: "nonce",
@@ -83,7 +90,8 @@ fn tokens(address: SocketAddr, signer: &Signer, now: Timestamp) -> Value {
         "iat": now.timestamp(), "exp": now.timestamp() + 60, "groups": ["leads"],
         "preferred_username": "ada",
     });
-    json!({ "access_token": "a", "refresh_token": "r", "expires_in": 300, "id_token": signer.sign(&claims) })
+    let id_token = signer.sign(&claims);
+    json!({ "access_token": "a", "refresh_token": "r", "expires_in": 300, "id_token": id_token })
 }
 
 #[tokio::test]
