@@ -1,4 +1,4 @@
-//! Client of identity providers (OpenID Connect): sign-in in a browser and on a device, the groups of
+//! Client of identity providers (OIDC): sign-in in a browser and on a device, the groups of
 //! a person, and logout.
 //!
 //! It is small on purpose. It speaks the authorization code grant with PKCE, the device grant and the

@@ -16,7 +16,7 @@ const MAX_NAME: usize = 40;
 /// Range of `check_seconds`. With the time limits of requests, access ends within a minute.
 const CHECK_SECONDS: std::ops::RangeInclusive<u32> = 1..=20;
 
-/// Sign-in with identity providers (OpenID Connect). Without providers, people sign in with tokens.
+/// Sign-in with identity providers (OIDC). Without providers, people sign in with tokens.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct IdentitySettings {

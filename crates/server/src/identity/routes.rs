@@ -102,7 +102,7 @@ async fn poll_device(
     })
 }
 
-/// Receives the logout of a person from a provider (OpenID Connect Back-Channel Logout).
+/// Receives the logout of a person from a provider (OIDC back-channel logout).
 async fn logout(
     State(state): State<SignInState>,
     Path(provider): Path<String>,
