@@ -113,16 +113,6 @@ impl IdentitySettings {
         }
         Ok(())
     }
-
-    /// Returns the provider with a name.
-    pub fn provider(&self, name: &str) -> Option<&IdentityProvider> {
-        self.providers.iter().find(|provider| provider.name == name)
-    }
-
-    /// Returns the provider with an issuer.
-    pub fn provider_of_issuer(&self, issuer: &str) -> Option<&IdentityProvider> {
-        self.providers.iter().find(|provider| provider.issuer == issuer)
-    }
 }
 
 impl IdentityProvider {
@@ -203,8 +193,8 @@ identity:
     #[test]
     fn nobody_has_a_role_until_a_group_has_one() {
         let config = OperatorConfig::parse(TEXT).expect("valid").identity;
-        let company = config.provider("company").expect("provider");
-        assert_eq!(config.provider_of_issuer("https://id.example.com"), Some(company));
+        let company = config.providers.first().expect("provider");
+        assert_eq!(company.label(), "company");
         assert!(!company.admits(&[]));
         assert!(!company.admits(&groups(&["Engineers", "everybody", ""])));
         assert!(company.admits(&groups(&["other", "leads"])));
