@@ -134,11 +134,17 @@ impl Authenticator {
     pub(crate) async fn session(&self, hash: Digest) -> Result<Option<SessionRecord>, Error> {
         let session = self.store.session(hash, self.operator_token, clock::now()).await?;
         let credential = session.as_ref().and_then(|session| session.credential.as_ref());
+        if self.has_changed(credential).await? {
+            return Ok(self.store.session(hash, self.operator_token, clock::now()).await?);
+        }
+        Ok(session)
+    }
+
+    /// Checks the groups behind a credential. Returns `true` if it must be read again.
+    async fn has_changed(&self, credential: Option<&Credential>) -> Result<bool, Error> {
         match credential {
-            Some(credential) if self.identity.check_due(credential).await? => {
-                Ok(self.store.session(hash, self.operator_token, clock::now()).await?)
-            }
-            _ => Ok(session),
+            Some(credential) => self.identity.check_due(credential).await,
+            None => Ok(false),
         }
     }
 
@@ -151,12 +157,10 @@ impl Authenticator {
             }
         };
         let credential = self.store.credential(hash, clock::now()).await?;
-        match &credential {
-            Some(found) if self.identity.check_due(found).await? => {
-                Ok(self.store.credential(hash, clock::now()).await?)
-            }
-            _ => Ok(credential),
+        if self.has_changed(credential.as_ref()).await? {
+            return Ok(self.store.credential(hash, clock::now()).await?);
         }
+        Ok(credential)
     }
 
     /// Records the use of a credential, at most once a minute.

@@ -326,21 +326,21 @@ impl IdentityService {
         if let Some(known) = known.as_ref().filter(|known| known.is_deactivated) {
             return Err(refused(format!("The account of {} is deactivated.", known.person)));
         }
-        if !settings.admits(&groups) && !known.as_ref().is_some_and(|known| known.is_linked) {
+        let is_linked = known.as_ref().is_some_and(|known| known.is_linked);
+        if !is_linked && !settings.admits(&groups) {
             let label = settings.label();
             return Err(refused(format!("None of your groups at {label} has a role here.")));
         }
-        let person = match known {
-            Some(known) => known.person,
-            None => {
-                let name = name.as_deref().and_then(parse_person).ok_or_else(|| {
-                    refused(format!("The claim `{}` is not a name.", settings.name_claim))
-                })?;
-                if self.store.is_name_used(&name).await? {
-                    return Err(refused(name_taken(&name, settings, &subject)));
-                }
-                name
+        let person = if let Some(known) = known {
+            known.person
+        } else {
+            let name = name.as_deref().and_then(parse_person).ok_or_else(|| {
+                refused(format!("The claim `{}` is not a name.", settings.name_claim))
+            })?;
+            if self.store.is_name_used(&name).await? {
+                return Err(refused(name_taken(&name, settings, &subject)));
             }
+            name
         };
         let login = clock::new_id();
         let text = serde_json::to_string(&tokens).map_err(|error| Error::Internal(error.into()))?;
