@@ -272,7 +272,9 @@ fn provider_links(app: &App, return_to: &str) -> Vec<Link> {
 
 /// Returns the path if it is local, else `/`. This prevents redirects to other sites.
 pub(super) fn local_path(path: &str) -> String {
-    let is_local = path.starts_with('/') && !path.starts_with("//") && !path.contains('\\');
+    // Browsers drop tabs and line breaks from addresses, which would leave two slashes.
+    let is_odd = |letter: char| letter == '\\' || letter.is_control();
+    let is_local = path.starts_with('/') && !path.starts_with("//") && !path.contains(is_odd);
     if is_local { path.to_owned() } else { "/".to_owned() }
 }
 
@@ -477,6 +479,16 @@ impl<S: Sync> axum::extract::FromRequestParts<S> for ClientAddress {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_local_paths_are_returned_to() {
+        for path in ["/", "/tasks/1?a=b", "/a//b"] {
+            assert_eq!(local_path(path), path);
+        }
+        for path in ["", "//evil", "/\\evil", "https://evil", "/\t/evil", "/\n/evil", "tasks"] {
+            assert_eq!(local_path(path), "/", "{path:?}");
+        }
+    }
 
     #[test]
     fn cookies_are_secure_if_the_public_address_is_https() {
