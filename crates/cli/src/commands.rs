@@ -208,7 +208,7 @@ enum Command {
     /// Sign in with an identity provider
     ///
     /// Prints an address and a code, and waits until you have signed in there with a browser. The login
-    /// is kept in the data folder, for this server only. TAMMA_TOKEN overrides it.
+    /// is kept in the data folder, for this server only. `TAMMA_TOKEN` overrides it.
     Login(login::LoginArgs),
     /// Sign out
     ///
