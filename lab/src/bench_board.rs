@@ -18,7 +18,7 @@ use tamma_core::task_loop::{
 };
 use tamma_core::version::{Edition, FormatVersion};
 use tamma_server::{ApiServer, ServerConfig};
-use tamma_store::{RegisteredProject, Store};
+use tamma_store::{NewSession, RegisteredProject, SessionKind, SessionProof, Store};
 use tamma_testkit::Cluster;
 use tamma_testkit::sample::{project_id, sample_task};
 use tokio::sync::mpsc;
@@ -164,7 +164,15 @@ async fn serve(cluster: &Cluster) -> Result<RunningServer> {
     let (session, token) = (Digest::of(COOKIE_SECRET.as_bytes()), Digest::of(TOKEN.as_bytes()));
     let until = chrono::Utc::now() + TimeDelta::days(1);
     cluster.store.close_session(session).await?;
-    cluster.store.open_session(session, &"Ada".parse()?, token, until).await?;
+    let new = NewSession {
+        hash: session,
+        person: &"Ada".parse()?,
+        proof: SessionProof::Token(token),
+        kind: SessionKind::Web,
+        client: None,
+        until,
+    };
+    cluster.store.open_session(new).await?;
     let server = ApiServer::bind(config, cluster.store.clone(), temporal).await?;
     let (url, stop) = (format!("http://{}", server.address()), CancellationToken::new());
     Ok(RunningServer { url, stop: stop.clone(), served: tokio::spawn(server.run(stop)) })

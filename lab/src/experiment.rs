@@ -14,7 +14,7 @@ use crate::support::verdict::Verdict;
 use crate::{
     agents, alerts, audit, bench_agents, bench_board, bench_core, bench_gateway, bench_loop,
     bench_waiting, browser, chaos, chat, crash_recovery, escalation, eval, false_claims,
-    first_minute, forge, hostile_repositories, knowledge, learning, learning_loop, mcp,
+    first_minute, forge, hostile_repositories, identity, knowledge, learning, learning_loop, mcp,
     merge_queue, observe, pipeline, reconcile, review, sandbox_escape, top,
 };
 
@@ -67,6 +67,8 @@ enum Experiment {
     MergeQueue,
     /// Terminate, reset and delete workflows, and restore older databases, in each state of a task
     Reconcile(reconcile::Args),
+    /// Sign people in with two real identity providers, and take their groups away
+    Identity,
     /// Control Tamma from real MCP clients
     Mcp,
     /// Send alerts to real receivers
@@ -141,6 +143,7 @@ async fn run(experiment: Experiment, quick: bool) -> Result<Verdict> {
         Experiment::Pipeline(own) => pipeline::run(&own, quick).await,
         Experiment::MergeQueue => merge_queue::run(quick).await,
         Experiment::Reconcile(own) => reconcile::run(&own, quick).await,
+        Experiment::Identity => identity::run(quick).await,
         Experiment::Mcp => mcp::run(quick).await,
         Experiment::Alerts => alerts::run().await,
         Experiment::Audit => audit::run(quick).await,

@@ -20,6 +20,7 @@ mod false_claims;
 mod first_minute;
 mod forge;
 mod hostile_repositories;
+mod identity;
 mod knowledge;
 mod learning;
 mod learning_loop;

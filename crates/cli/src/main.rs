@@ -20,6 +20,7 @@ mod progress;
 mod remote_config;
 mod repository;
 mod roles;
+mod saved_logins;
 mod services;
 mod span_export;
 mod style;

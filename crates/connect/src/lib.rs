@@ -4,4 +4,5 @@ pub mod audit_export;
 pub mod forge;
 pub mod message;
 pub mod model;
+pub mod oidc;
 pub mod otlp;

@@ -5,6 +5,7 @@
 //! than its operator allows is refused when its rules are loaded.
 
 mod audit_settings;
+mod identity;
 mod retention;
 mod sandbox_settings;
 mod web_origin;
@@ -18,6 +19,7 @@ use crate::cost::Price;
 use crate::prices;
 
 pub use audit_settings::{AuditSettings, AuditWebhook, SyslogAddress};
+pub use identity::{GroupRole, IdentityProvider, IdentitySettings};
 pub use retention::RetentionDays;
 pub use sandbox_settings::{HostPort, ResourceLimits, SandboxSettings};
 pub use web_origin::{WebOrigin, is_public_address};
@@ -71,6 +73,8 @@ pub struct OperatorConfig {
     pub prices: BTreeMap<String, Price>,
     /// Receivers of the audit log.
     pub audit: AuditSettings,
+    /// Identity providers that people sign in with.
+    pub identity: IdentitySettings,
 }
 
 /// Weakest sandbox that a project can select. Each one includes those before it.
@@ -172,6 +176,20 @@ pub enum OperatorConfigError {
          the default"
     )]
     ResourceLimit(&'static str),
+    /// Host of an identity provider with more than a name.
+    #[error("`identity.hosts`: `{0}` is not a host name or an IP address such as `id.example.com`")]
+    IdentityHost(String),
+    /// Time between two checks of groups that is too short or too long.
+    #[error("`identity.check_seconds`: {0} is out of range; use 1 to 20")]
+    IdentityCheck(u32),
+    /// Identity provider that could not work.
+    #[error("`identity.providers`: `{name}`: {problem}")]
+    IdentityProvider {
+        /// Name of the provider in the file.
+        name: String,
+        /// Wrong setting.
+        problem: &'static str,
+    },
 }
 
 impl OperatorConfig {
@@ -246,6 +264,7 @@ impl OperatorConfig {
         if let Some(name) = self.sandbox.limits.too_low() {
             return Err(OperatorConfigError::ResourceLimit(name));
         }
+        self.identity.check()?;
         match self.alert_hosts.iter().find(|host| !web_origin::is_host(host)) {
             Some(host) => Err(OperatorConfigError::Host(host.clone())),
             None => Ok(()),

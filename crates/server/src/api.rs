@@ -16,6 +16,7 @@ mod pipelines;
 mod projects;
 mod runs;
 mod tasks;
+mod tokens;
 
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, FromRequestParts};
@@ -87,7 +88,7 @@ impl FromRequestParts<ApiServices> for ApiState {
         (name = "alerts", description = "Alerts and their deliveries."),
         (name = "chat", description = "Chat."),
         (name = "forges", description = "Forges and pull requests."),
-        (name = "people", description = "Personal access tokens and roles."),
+        (name = "people", description = "Access tokens, sessions, accounts and roles."),
         (name = "pipelines", description = "Pipelines of stories."),
         (name = "merge-queues", description = "Merge queues of branches."),
         (name = "projects", description = "Registered repositories."),
@@ -130,9 +131,17 @@ fn routes() -> OpenApiRouter<ApiServices> {
         .routes(routes!(alerts::test))
         .routes(routes!(people::list, people::add))
         .routes(routes!(people::revoke))
+        .routes(routes!(people::deactivate))
+        .routes(routes!(people::activate))
+        .routes(routes!(people::link_identity))
         .routes(routes!(people::create_sign_in_link))
+        .routes(routes!(tokens::list, tokens::create))
+        .routes(routes!(tokens::revoke))
+        .routes(routes!(tokens::list_sessions))
+        .routes(routes!(tokens::revoke_session))
         .routes(routes!(access::list, access::change))
         .routes(routes!(access::import))
+        .routes(routes!(access::check))
         .routes(routes!(pipelines::list, pipelines::start))
         .routes(routes!(pipelines::show))
         .routes(routes!(pipelines::output))

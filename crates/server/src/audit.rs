@@ -7,6 +7,7 @@
 
 mod exporter;
 
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -20,7 +21,7 @@ use serde_json::Value;
 use tamma_core::access::{AccessAction, AccessRole, Permission};
 use tamma_core::actor::{AuthMethod, Authentication, RequestInterface};
 use tamma_core::audit::{AuditKind, AuditOutcome, AuditRequest, AuditResult};
-use tamma_core::ids::ProjectId;
+use tamma_core::ids::{Name, ProjectId};
 use tamma_core::time::Timestamp;
 use tamma_store::Store;
 use tamma_telemetry::trace::{self, SpanRecord, spans};
@@ -257,6 +258,25 @@ pub(crate) fn tool_call_request(
     let through_mcp = |auth: Authentication| Authentication { via: RequestInterface::Mcp, ..auth };
     let auth = request.auth.map(through_mcp);
     Some(AuditRequest { auth, ..request })
+}
+
+/// Returns the entry of a sign-in, which is recorded once it is known who signs in.
+pub(crate) fn sign_in_request(
+    person: &Name,
+    auth: Authentication,
+    route: &str,
+    address: Option<IpAddr>,
+) -> AuditRequest {
+    AuditRequest {
+        at: clock::now(),
+        kind: AuditKind::Secret,
+        route: route.to_owned(),
+        subject: person.to_string(),
+        person: Some(person.to_string()),
+        auth: Some(auth),
+        address: address.map(|address| address.to_string()),
+        request_id: None,
+    }
 }
 
 /// Returns the entry of a person's request that no client sent, such as a comment in a forge.

@@ -269,6 +269,7 @@ impl<'a> IssueIntake<'a> {
             auth_method: AuthMethod::ForgeAccount,
             interface: RequestInterface::Issue,
             rights: AccessRights::Person([(self.project.id, PersonRole::Member)].into()),
+            manages_credentials: false,
         })
     }
 }

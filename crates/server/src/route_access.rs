@@ -87,11 +87,21 @@ const ROUTES: &[(&str, &str, RouteRule)] = &[
     ("GET", "/api/v1/people", Anywhere(A::ManagePeople)),
     ("POST", "/api/v1/people", Anywhere(A::ManagePeople)),
     ("POST", "/api/v1/people/revocations", Anywhere(A::ManagePeople)),
+    ("POST", "/api/v1/people/deactivations", Anywhere(A::ManagePeople)),
+    ("POST", "/api/v1/people/activations", Anywhere(A::ManagePeople)),
+    ("POST", "/api/v1/people/identities", Anywhere(A::ManagePeople)),
+    // Tokens and sessions of the caller. Those of others are for operators.
+    ("GET", "/api/v1/tokens", SignedIn),
+    ("POST", "/api/v1/tokens", SignedIn),
+    ("POST", "/api/v1/tokens/revocations", SignedIn),
+    ("GET", "/api/v1/sessions", SignedIn),
+    ("POST", "/api/v1/sessions/revocations", SignedIn),
     // A link for the owner of the token.
     ("POST", "/api/v1/sign-in-links", SignedIn),
     ("GET", "/api/v1/access", Anywhere(A::ManageAccess)),
     ("POST", "/api/v1/access", Anywhere(A::ManageAccess)),
     ("POST", "/api/v1/access/import", Anywhere(A::ManageAccess)),
+    ("GET", "/api/v1/access/check", Anywhere(A::ManageAccess)),
     ("GET", "/api/v1/pipelines", Anywhere(A::ReadProject)),
     ("POST", "/api/v1/pipelines", Anywhere(A::AddTask)),
     ("GET", "/api/v1/pipelines/{id}", Anywhere(A::ReadProject)),
@@ -169,11 +179,23 @@ const ROUTES: &[(&str, &str, RouteRule)] = &[
     // Views belong to the person, and contain no data of a project.
     ("POST", "/views", SignedIn),
     ("POST", "/views/remove", SignedIn),
+    // The person's own sessions and tokens.
+    ("GET", "/account", SignedIn),
+    ("POST", "/account/sessions", SignedIn),
+    ("POST", "/account/tokens", SignedIn),
+    ("POST", "/account/tokens/revoke", SignedIn),
     ("POST", "/preferences", SignedIn),
     ("GET", "/hello", Public),
     ("POST", "/hello", Public),
     ("POST", "/goodbye", SignedIn),
     ("GET", "/assets/{version}/{name}", Public),
+    // Sign-in with an identity provider. Flows carry their own secrets, and logouts a signature.
+    ("GET", "/sign-in/providers", Public),
+    ("GET", "/sign-in/{provider}", Public),
+    ("GET", "/sign-in/{provider}/callback", Public),
+    ("POST", "/sign-in/{provider}/device", Public),
+    ("POST", "/sign-in/{provider}/device/token", Public),
+    ("POST", "/sign-in/{provider}/logout", Public),
     // The forge signs each webhook with its secret.
     ("POST", "/hooks/forges/{name}", Public),
 ];

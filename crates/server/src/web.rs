@@ -6,6 +6,7 @@
 
 #![expect(clippy::struct_field_names, reason = "field names match the templates")]
 
+mod account;
 mod action_handler;
 mod agents;
 mod assets;
@@ -27,6 +28,7 @@ mod new_task;
 mod permissions;
 mod pipelines;
 mod projects;
+mod provider_sign_in;
 mod pull_requests;
 mod runs;
 mod session;
@@ -43,6 +45,7 @@ use axum::routing::{get, post};
 use tamma_store::Store;
 use tokio_util::sync::CancellationToken;
 
+pub(crate) use provider_sign_in::provider_sign_in_router;
 pub(crate) use session::{SessionLayer, create_sign_in_link};
 
 use crate::app::{App, Error};
@@ -152,6 +155,10 @@ pub(crate) fn router(app: App, session_layer: SessionLayer, stop: CancellationTo
         .route("/palette", get(board::palette::search))
         .route("/views", post(board::views::save))
         .route("/views/remove", post(board::views::remove))
+        .route("/account", get(account::page))
+        .route("/account/sessions", post(account::revoke_session))
+        .route("/account/tokens", post(account::create_token))
+        .route("/account/tokens/revoke", post(account::revoke_token))
         .route("/preferences", post(session::save_preferences))
         .route("/hello", get(session::sign_in_page).post(session::sign_in))
         .route("/goodbye", post(session::sign_out))

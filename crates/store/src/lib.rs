@@ -1,6 +1,8 @@
 #![doc = include_str!("../README.md")]
 
 mod access;
+mod access_tokens;
+mod accounts;
 mod aftercare;
 mod alerts;
 mod audit;
@@ -10,6 +12,7 @@ mod changes;
 mod checks;
 mod connection;
 mod conversations;
+mod credentials;
 mod decisions;
 mod deliveries;
 mod effects;
@@ -17,6 +20,7 @@ mod embeddings;
 mod encoding;
 mod error;
 mod history;
+mod identities;
 mod inline_jobs;
 mod installation_metrics;
 mod intake;
@@ -57,6 +61,8 @@ mod webhooks;
 mod workers;
 
 pub use access::{AccessChange, AccessSource, ProjectRoles};
+pub use access_tokens::{AccessToken, NewAccessToken};
+pub use accounts::{Account, AccountKind};
 pub use aftercare::{AftercareFinding, WatchedMerge};
 pub use alerts::SentAlert;
 pub use audit::{BrokenEntry, ChainFault, HistoryAudit};
@@ -66,6 +72,7 @@ pub use changes::{TaskChange, TaskChanges};
 pub use checks::CommitCheck;
 pub use connection::{Store, create_database, drop_database, list_databases, rename_database};
 pub use conversations::ConversationRecord;
+pub use credentials::{Credential, SessionRecord};
 pub use decisions::{PlanDecision, PlanVerdict};
 pub use deliveries::{
     ClaimedDelivery, Delivery, DeliveryAttempt, DeliveryEnd, NewDelivery, OutboxMessage,
@@ -74,6 +81,7 @@ pub use effects::{Effect, EffectError, EffectKind};
 pub use embeddings::EntryEmbedding;
 pub use error::{Conflict, CorruptData, Error, Result};
 pub use history::RecordedEntry;
+pub use identities::{CheckedLogin, Identity, LoginCheck, NewLogin, NewSignInFlow, WaitingDevice};
 pub use installation_metrics::InstallationMetrics;
 pub use intake::{ForgeCursor, IssueTask};
 pub use iterations::{IterationOutcome, IterationRecord};
@@ -110,7 +118,7 @@ pub use runs::{
 };
 pub use saved_views::SavedView;
 pub use schema::{SchemaStatus, schema_digest};
-pub use sessions::SessionRecord;
+pub use sessions::{NewSession, OpenSession, SessionKind, SessionProof};
 pub use statistics::{ActiveRun, AgentUsage, DailySpend, SpendItem};
 pub use steps::WriteOutcome;
 pub use task_cards::{

@@ -158,7 +158,7 @@ fn held_roles(roles: &ProjectRoles, person: Option<&Name>) -> Vec<(Option<Name>,
     held.filter_map(|(name, role)| Some((Some(name.parse().ok()?), *role))).collect()
 }
 
-fn parse_role(text: &str) -> Result<PersonRole, Error> {
+pub(super) fn parse_role(text: &str) -> Result<PersonRole, Error> {
     text.trim().parse().map_err(|_| {
         let text: String = text.chars().take(40).collect();
         Error::invalid(

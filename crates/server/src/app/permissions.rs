@@ -23,6 +23,9 @@ pub(crate) struct Principal {
     pub(crate) interface: RequestInterface,
     /// Rights of the token: those of its owner, or of an operator.
     pub(crate) rights: AccessRights,
+    /// Set if the person can manage their own tokens and sessions. A token with a limit cannot, so
+    /// that it gives nobody more than it has.
+    pub(crate) manages_credentials: bool,
 }
 
 impl Principal {
@@ -141,8 +144,6 @@ impl App {
 /// Records a refusal and returns it.
 pub(crate) fn forbidden(by: &str, permission: Permission, role: Option<AccessRole>) -> Error {
     let role_text = role.map_or_else(|| "none".to_owned(), |role| role.to_string());
-    // Operators are never refused, so it was a personal token.
-    let auth_method = AuthMethod::OwnToken;
-    tracing::warn!(%by, %auth_method, %permission, role = %role_text, "permission denied");
+    tracing::warn!(%by, %permission, role = %role_text, "permission denied");
     Error::Forbidden { by: by.to_owned(), permission, role }
 }

@@ -123,7 +123,7 @@ impl Matrix {
             "greeter".to_owned()
         };
         let filled = path.replace("{id}", &id).replace("{run}", "1").replace("{phase}", "1");
-        let filled = filled.replace("{file}", "1");
+        let filled = filled.replace("{file}", "1").replace("{provider}", "company");
         filled.replace("{version}", "0").replace("{name}", "app.css").replace("{*path}", "nothing")
     }
 
@@ -186,7 +186,18 @@ impl Matrix {
             }
             "POST /api/v1/people" => json!({ "name": format!("friend of {caller}") }),
             "POST /api/v1/sign-in-links" | "POST /api/v1/projects/{id}/rules" => json!({}),
-            "POST /api/v1/people/revocations" => json!({ "name": "a stranger" }),
+            "POST /api/v1/people/revocations"
+            | "POST /api/v1/people/deactivations"
+            | "POST /api/v1/people/activations" => json!({ "name": "a stranger" }),
+            "POST /api/v1/people/identities" => {
+                json!({ "name": "a stranger", "provider": "company", "subject": "7" })
+            }
+            "POST /api/v1/tokens" => json!({ "label": "laptop" }),
+            "POST /api/v1/tokens/revocations" => json!({ "id": new_id() }),
+            "POST /api/v1/sessions/revocations" => json!({ "id": "none" }),
+            "GET /api/v1/access/check" => {
+                return ("?person=viewer&action=approve&task={task}", None);
+            }
             "POST /api/v1/access" => {
                 json!({ "project": "greeter", "person": "Zoe", "role": "viewer" })
             }
@@ -238,6 +249,8 @@ impl Matrix {
             "POST /tasks/{id}/change/viewed" => "file=a".to_owned(),
             "POST /hello" => format!("name=Grace&token={OPERATOR}&to=%2F"),
             "POST /preferences" => "theme=dark&keys=on".to_owned(),
+            "POST /account/sessions" | "POST /account/tokens/revoke" => "id=none".to_owned(),
+            "POST /account/tokens" => "label=laptop&days=1".to_owned(),
             _ => String::new(),
         }
     }

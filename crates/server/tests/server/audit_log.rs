@@ -81,7 +81,7 @@ async fn entries_of_a_request_are_in_the_log_without_waiting_for_another_one() {
     let issued = |log: &Value| {
         let all = log["entries"].as_array().expect("entries").iter();
         all.filter(|entry| {
-            entry["content"].as_str().is_some_and(|it| it.contains("issue_token Ada"))
+            entry["content"].as_str().is_some_and(|it| it.contains("token_created Ada"))
         })
         .count()
     };

@@ -6,6 +6,7 @@ mod access;
 mod audit;
 mod audit_log;
 mod conversations;
+mod credentials;
 mod deliveries;
 mod effects;
 mod embeddings;
