@@ -110,7 +110,12 @@ impl Activities {
         let job = Box::pin(self.perform_job(request, attempt, stop, callbacks.into()));
         let result = job.instrument(span).await;
         count_job(kind, &result, started.elapsed());
-        let error = result.is_err().then(|| "error".to_owned());
+        let has_failed = matches!(&result, Err(error) if !matches!(error, Error::Stopped));
+        if has_failed {
+            // The error itself is logged where Temporal gets it, outside of the span.
+            tracing::warn!(%task, job = %kind, number, attempt, "job attempt failed");
+        }
+        let error = has_failed.then(|| "error".to_owned());
         let key = (task, number, attempt);
         task_trace::record_job(key, &kind.to_string(), (started_at, now()), error);
         result
@@ -266,6 +271,7 @@ fn count_job(kind: JobKind, result: &Result<JobResult, Error>, duration: Duratio
     let outcome = match result {
         Ok(JobResult::Finished { outcome, .. }) => outcome.to_string(),
         Ok(JobResult::RetryAfter { .. }) => "retry_after".to_owned(),
+        Err(Error::Stopped) => "stopped".to_owned(),
         Err(_) => "error".to_owned(),
     };
     let labels = [("job", job.as_str()), ("outcome", outcome.as_str())];
