@@ -302,11 +302,30 @@ def check_security(report):
     security.check(report.add)
 
 
+def check_monitoring(report):
+    """Every alert has a section in the runbook, and rules and dashboard name metrics that exist."""
+    folder = ROOT / "packaging/monitoring"
+    rules = (folder / "rules.yml").read_text(encoding="utf-8")
+    runbook = (ROOT / "docs/operating.md").read_text(encoding="utf-8")
+    for alert in re.findall(r"^ +- alert: (\w+)$", rules, re.M):
+        if f"\n### {alert}\n" not in runbook:
+            report.add("packaging/monitoring/rules.yml", f"`{alert}` has no section in docs/operating.md")
+        if f"docs/operating.md#{alert.lower()}\n" not in rules:
+            report.add("packaging/monitoring/rules.yml", f"`{alert}` does not name its section as its runbook")
+    names = (ROOT / "crates/telemetry/src/names.rs").read_text(encoding="utf-8")
+    known = set(re.findall(r'"(tamma_\w+)"', names))
+    for file in ("rules.yml", "grafana-dashboard.json"):
+        text = (folder / file).read_text(encoding="utf-8")
+        for used in sorted(set(re.findall(r"\btamma_\w+", text))):
+            if used not in known and re.sub(r"_(bucket|count|sum)$", "", used) not in known and used != "tamma_installation_":
+                report.add(f"packaging/monitoring/{file}", f"`{used}` is no metric of crates/telemetry/src/names.rs")
+
+
 def check():
     report = Report()
     for rule in (
         check_definitions, check_doc_openings, check_source, check_crates, check_words, check_documents,
-        check_packages, check_requirements, check_security,
+        check_packages, check_requirements, check_security, check_monitoring,
     ):
         rule(report)
     for problem in report.problems:

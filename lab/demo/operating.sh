@@ -91,6 +91,9 @@ run 'tamma task list --all'
 expect 'Greet the world'
 run 'tamma audit verify'
 expect ' 0 broken'
+run 'tamma audit export > ../audit.jsonl'
+run 'tamma audit verify --file ../audit.jsonl'
+expect ' 0 entries pending'
 
 echo '# Archive a month of history as a file'
 echo

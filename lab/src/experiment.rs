@@ -13,10 +13,11 @@ use uuid::Uuid;
 use crate::support::bench::work;
 use crate::support::verdict::Verdict;
 use crate::{
-    agents, alerts, bench_agents, bench_board, bench_core, bench_gateway, bench_loop, bench_store,
-    bench_waiting, browser, chaos, chat, cluster, crash_recovery, docs, escalation, eval,
-    false_claims, first_minute, forge, hostile_repositories, knowledge, learning, learning_loop,
-    mcp, merge_queue, pipeline, reconcile, review, sandbox_escape, task_cost, top,
+    agents, alerts, audit, bench_agents, bench_board, bench_core, bench_gateway, bench_loop,
+    bench_store, bench_waiting, browser, chaos, chat, cluster, crash_recovery, docs, escalation,
+    eval, false_claims, first_minute, forge, hostile_repositories, identity, knowledge, learning,
+    learning_loop, mcp, merge_queue, observe, pipeline, reconcile, review, sandbox_escape,
+    task_cost, top,
 };
 
 /// Run one experiment
@@ -72,10 +73,16 @@ enum Experiment {
     MergeQueue,
     /// Terminate, reset and delete workflows, and restore older databases, in each state of a task
     Reconcile(reconcile::Args),
+    /// Sign people in with two real identity providers, and take their groups away
+    Identity,
     /// Control Tamma from real MCP clients
     Mcp,
     /// Send alerts to real receivers
     Alerts,
+    /// Write, verify, export and manipulate an audit log of 100,000 entries
+    Audit,
+    /// Scrape a server and a worker with a real Prometheus, and run every query of the dashboard
+    Observe,
     /// Take a person's day through a real browser, with a screenshot of every page
     Browser(browser::Args),
     /// Drive `tamma top` in a terminal of 80 × 24, with a capture of every screen
@@ -154,8 +161,11 @@ async fn run(experiment: Experiment, quick: bool) -> Result<Verdict> {
         Experiment::Pipeline(own) => pipeline::run(&own, quick).await,
         Experiment::MergeQueue => merge_queue::run(quick).await,
         Experiment::Reconcile(own) => reconcile::run(&own, quick).await,
+        Experiment::Identity => identity::run(quick).await,
         Experiment::Mcp => mcp::run(quick).await,
         Experiment::Alerts => alerts::run().await,
+        Experiment::Audit => audit::run(quick).await,
+        Experiment::Observe => observe::run().await,
         Experiment::Browser(own) => browser::run(&own, quick).await,
         Experiment::Top(own) => top::run(&own).await,
         Experiment::Knowledge(own) => knowledge::run(&own).await,

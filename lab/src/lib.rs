@@ -2,6 +2,7 @@
 
 mod agents;
 mod alerts;
+mod audit;
 mod bench_agents;
 mod bench_board;
 mod bench_core;
@@ -22,11 +23,13 @@ mod false_claims;
 mod first_minute;
 mod forge;
 mod hostile_repositories;
+mod identity;
 mod knowledge;
 mod learning;
 mod learning_loop;
 mod mcp;
 mod merge_queue;
+mod observe;
 mod pipeline;
 mod reconcile;
 mod review;

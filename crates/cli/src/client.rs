@@ -16,6 +16,7 @@ use tamma_server::{IDEMPOTENCY_KEY_HEADER, PERSON_HEADER, Problem};
 use uuid::Uuid;
 
 use crate::endpoint::{self, Endpoint};
+use crate::saved_logins::{self, SavedLogin};
 use crate::{data_folder, identity, output, style};
 
 /// Display order of options that every command has, before `--help`.
@@ -201,6 +202,11 @@ impl Client {
         Ok(Self { http, url: url.trim_end_matches('/').to_owned(), token })
     }
 
+    /// Returns a client of the same server with another token.
+    pub(crate) fn with_token(&self, token: &str) -> Result<Self> {
+        Self::connect_to(self.url.clone(), Some(token.to_owned()))
+    }
+
     /// Returns the base URL of the server.
     pub(crate) fn url(&self) -> &str {
         &self.url
@@ -335,7 +341,17 @@ fn find_server(explicit: Option<&str>) -> (String, Option<String>) {
         .or_else(|| std::env::var("TAMMA_URL").ok().filter(|url| !url.is_empty()));
     let data = std::env::var_os("TAMMA_DATA").filter(|data| !data.is_empty()).map(PathBuf::from);
     let local = data_folder::resolve(data.as_deref()).ok().and_then(|data| endpoint::read(&data));
-    choose_server(url_argument, token, local)
+    let is_explicit = token.is_some();
+    let (url, token) = choose_server(url_argument, token, local);
+    // A login counts more than the operator's token on the server's machine.
+    let login = saved_login(&url).filter(|_| !is_explicit);
+    let token = login.map(|login| login.token).or(token);
+    (url, token)
+}
+
+/// Returns the login of `tamma login` at a server.
+pub(crate) fn saved_login(url: &str) -> Option<SavedLogin> {
+    saved_logins::find(url, is_same)
 }
 
 /// Returns the URL and the token to use. The token of the local server is sent to the address in its

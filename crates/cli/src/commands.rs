@@ -21,6 +21,7 @@ mod help_reference;
 mod inbox;
 mod init;
 mod knowledge;
+mod login;
 mod logs;
 mod mcp;
 mod migrate;
@@ -31,10 +32,12 @@ mod project;
 mod queue;
 mod serve;
 mod service;
+mod session;
 mod sign_in;
 mod status;
 mod suggestions;
 mod task;
+mod token;
 mod top;
 mod try_out;
 mod up;
@@ -200,9 +203,24 @@ enum Command {
     /// Show, pause and resume merge queues
     #[command(subcommand, arg_required_else_help = true)]
     Queue(queue::Command),
-    /// Manage access tokens (operators only)
+    /// Manage people and service accounts (operators only)
     #[command(subcommand, arg_required_else_help = true)]
     Person(person::Command),
+    /// Sign in with an identity provider
+    ///
+    /// Prints an address and a code, and waits until you have signed in there with a browser. The login
+    /// is kept in the data folder, for this server only. `TAMMA_TOKEN` overrides it.
+    Login(login::LoginArgs),
+    /// Sign out
+    ///
+    /// Ends the session of `tamma login` on this machine.
+    Logout(login::LogoutArgs),
+    /// List and revoke sessions
+    #[command(subcommand, arg_required_else_help = true)]
+    Session(session::Command),
+    /// Create, list and revoke access tokens
+    #[command(subcommand, arg_required_else_help = true)]
+    Token(token::Command),
     /// Print a link that signs you in to the web UI
     ///
     /// The link works once, within 10 minutes.
@@ -210,7 +228,7 @@ enum Command {
     /// Manage the roles of people in projects (operators only)
     #[command(subcommand, arg_required_else_help = true)]
     Access(access::Command),
-    /// Verify that task histories were not tampered with
+    /// Verify or export the audit log, and verify task histories
     #[command(subcommand, arg_required_else_help = true)]
     Audit(audit::Command),
     /// Ask about tasks, or request actions, in plain English
@@ -314,6 +332,10 @@ pub(crate) fn run(tamma: &Cli) -> Result<ExitCode> {
         Command::Access(command) => access::run(command),
         Command::Audit(command) => audit::run(command),
         Command::SignIn(arguments) => sign_in::run(arguments),
+        Command::Login(arguments) => login::run(arguments),
+        Command::Logout(arguments) => login::log_out(arguments),
+        Command::Session(command) => session::run(command),
+        Command::Token(command) => token::run(command),
         Command::Capacity(arguments) => capacity::run(arguments),
         Command::Workspace(command) => workspace::run(command),
         Command::HelpReference => help_reference::run(),

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{IsTerminal as _, Write as _};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -12,6 +13,7 @@ use chrono::TimeDelta;
 use tamma_core::ids::Name;
 use tamma_core::operator::RetentionDays;
 use tamma_flow::WorkflowTuning;
+use tamma_server::MonitoringServer;
 use tamma_store::{Backoff, ObjectStorage, RemovedRows, RetentionCutoffs, Store};
 use temporalio_client::{Client, ClientOptions, Connection, ConnectionOptions, Url};
 use tokio::signal::unix::{SignalKind, signal};
@@ -19,8 +21,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::commands::backend_args::{BackendArgs, PromptArgs};
 use crate::endpoint::{self, Endpoint};
-use crate::operator_file;
 use crate::progress::Progress;
+use crate::{operator_file, span_export};
 
 /// Time limit for connecting to a configured server.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
@@ -235,6 +237,8 @@ pub(crate) struct ProcessRoles {
     pub(crate) worker: Option<tamma_worker::WorkerConfig>,
     /// Name for a sign-in link of the server; `None` to create no link.
     pub(crate) sign_in_as: Option<Name>,
+    /// Address of the monitoring endpoint; `None` for no endpoint.
+    pub(crate) monitoring: Option<SocketAddr>,
     /// Data folder, where clients find the endpoint file.
     pub(crate) data: PathBuf,
 }
@@ -252,6 +256,22 @@ impl ProcessRoles {
         let retention = operator_file::read(&self.data)?.unwrap_or_default().retention;
         let objects = self.server.as_ref().map(|it| it.objects.clone());
         let objects = objects.or_else(|| self.worker.as_ref().map(|it| it.objects.clone()));
+        let monitoring = match self.monitoring {
+            Some(address) => {
+                let (backends, is_server) =
+                    ((store.clone(), temporal.clone()), self.server.is_some());
+                let server =
+                    MonitoringServer::bind(address, backends, is_server, stop.clone()).await?;
+                tracing::info!(address = %server.address(), "monitoring endpoint started");
+                Some(server)
+            }
+            None => None,
+        };
+        let exporter = span_export::exporter(match (&self.server, &self.worker) {
+            (Some(_), None) => "tamma-server",
+            (None, Some(_)) => "tamma-worker",
+            _ => "tamma",
+        })?;
         let server = match self.server {
             Some(config) => {
                 let token = Some(config.token.clone());
@@ -302,8 +322,22 @@ impl ProcessRoles {
         };
         // Boxed, because these futures are large.
         let (serving, working) = (Box::pin(serving), Box::pin(working));
-        let (served, worked, ()) = tokio::join!(serving, working, housekeeping);
-        served.and(worked)
+        // The endpoint says that the process stops, until it has stopped.
+        let done = CancellationToken::new();
+        let monitored = async {
+            match monitoring {
+                Some(monitoring) => monitoring.run(done.clone()).await,
+                None => Ok(()),
+            }
+        };
+        let roles = async {
+            let ended = tokio::join!(serving, working, housekeeping);
+            done.cancel();
+            ended
+        };
+        let exported = span_export::run(exporter, done.clone());
+        let ((served, worked, ()), monitored, ()) = tokio::join!(roles, monitored, exported);
+        served.and(worked).and(monitored.context("monitoring endpoint failed"))
     }
 }
 
@@ -425,12 +459,17 @@ pub(crate) fn block_on<T>(role: impl Future<Output = Result<T>>) -> Result<T> {
         });
     let is_terminal = std::io::stderr().is_terminal();
     // Fails only if a subscriber is already set. `tamma logs` selects lines by their target.
-    let _ = tracing_subscriber::fmt()
+    let subscriber = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
         .with_ansi(is_terminal && std::env::var_os("NO_COLOR").is_none())
-        .with_target(!is_terminal)
-        .try_init();
+        .with_target(!is_terminal);
+    let _ = if std::env::var("TAMMA_LOG_FORMAT").is_ok_and(|format| format == "json") {
+        // Fields of the task's span are in each line.
+        subscriber.json().flatten_event(true).with_target(true).try_init()
+    } else {
+        subscriber.try_init()
+    };
     // Sessions of agents are polled deep in the stack, in development builds most of all.
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     runtime.enable_all().thread_stack_size(8 * 1024 * 1024).build()?.block_on(role)

@@ -92,7 +92,9 @@ impl Permission {
 }
 
 /// Everything that a person can ask of the installation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Display, EnumIter)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Display, EnumString, EnumIter,
+)]
 #[strum(serialize_all = "snake_case")]
 pub enum AccessAction {
     /// See a project, its tasks, pipelines, knowledge, alerts, metrics and people.
@@ -125,6 +127,8 @@ pub enum AccessAction {
     ManagePeople,
     /// Grant and revoke roles.
     ManageAccess,
+    /// Read the audit log.
+    ReadAudit,
 }
 
 impl AccessAction {
@@ -138,9 +142,11 @@ impl AccessAction {
             | Self::ProposeKnowledge
             | Self::TestAlerts => Permission::Work,
             Self::Decide | Self::DecideKnowledge | Self::ChangeRules => Permission::Decide,
-            Self::RegisterProject | Self::RestartTask | Self::ManagePeople | Self::ManageAccess => {
-                Permission::Operate
-            }
+            Self::RegisterProject
+            | Self::RestartTask
+            | Self::ManagePeople
+            | Self::ManageAccess
+            | Self::ReadAudit => Permission::Operate,
         }
     }
 }
@@ -173,6 +179,31 @@ pub enum AccessRights {
     Person(BTreeMap<ProjectId, PersonRole>),
 }
 
+/// Limit of an access token. It never gives more than its owner has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TokenLimit {
+    /// Highest role that the token can use.
+    pub role: PersonRole,
+    /// Projects in which it can be used; `None` for all.
+    pub projects: Option<BTreeSet<ProjectId>>,
+}
+
+/// Decision about an action, with its reasons.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AccessDecision {
+    /// Role of the caller in the project; `None` without one.
+    pub role: Option<AccessRole>,
+    /// Lowest role that can do it.
+    pub required: AccessRole,
+}
+
+impl AccessDecision {
+    /// Returns `true` if the caller can do it.
+    pub fn is_allowed(&self) -> bool {
+        self.role.is_some_and(|role| role >= self.required)
+    }
+}
+
 impl AccessRights {
     /// Rights of somebody whose roles are unknown: none.
     pub const NONE: Self = Self::Person(BTreeMap::new());
@@ -193,9 +224,14 @@ impl AccessRights {
         }
     }
 
+    /// Decides whether the caller has a permission in a project.
+    pub fn decide(&self, permission: Permission, project: ProjectId) -> AccessDecision {
+        AccessDecision { role: self.role(project), required: permission.required_role() }
+    }
+
     /// Returns true if the caller has a permission in a project.
     pub fn allows(&self, permission: Permission, project: ProjectId) -> bool {
-        self.role(project).is_some_and(|role| role >= permission.required_role())
+        self.decide(permission, project).is_allowed()
     }
 
     /// Returns true if the caller has a permission in at least one project.
@@ -206,6 +242,17 @@ impl AccessRights {
     /// Returns true if the caller can do an action in a project.
     pub fn can(&self, action: AccessAction, project: ProjectId) -> bool {
         self.allows(action.permission(), project)
+    }
+
+    /// Returns the rights of a token with a limit. A token is never an operator's.
+    #[must_use]
+    pub fn limited_by(self, limit: &TokenLimit) -> Self {
+        let Self::Person(roles) = self else { return Self::NONE };
+        let is_included = |project: &ProjectId| {
+            limit.projects.as_ref().is_none_or(|projects| projects.contains(project))
+        };
+        let roles = roles.into_iter().filter(|(project, _)| is_included(project));
+        Self::Person(roles.map(|(project, role)| (project, role.min(limit.role))).collect())
     }
 
     /// Returns the projects that the caller can read.
@@ -251,7 +298,7 @@ mod tests {
                 "viewer: read_project, read_content, export",
                 "member: add_task, control_task, answer_question, propose_knowledge, test_alerts",
                 "approver: decide, decide_knowledge, change_rules",
-                "operator: register_project, restart_task, manage_people, manage_access",
+                "operator: register_project, restart_task, manage_people, manage_access, read_audit",
             ]
         );
         assert_eq!(before.len(), AccessAction::iter().count(), "an operator can do everything");
@@ -276,6 +323,25 @@ mod tests {
                 prop_assert!(rights(higher).can(action, project(at)));
             }
             prop_assert!(AccessRights::Operator.can(action, project(at)));
+        }
+
+        #[test]
+        fn a_token_with_a_limit_has_no_more_than_its_owner_and_its_limit(
+            action in any_action(), limit in any_role(), named in prop::option::of(0..4_u8),
+            roles in prop::collection::btree_map((0..4_u8).prop_map(project), any_role(), 0..4),
+            at in 0..4_u8,
+        ) {
+            let projects = named.map(|named| BTreeSet::from([project(named)]));
+            let limit = TokenLimit { role: limit, projects };
+            let owner = AccessRights::Person(roles);
+            let token = owner.clone().limited_by(&limit);
+            let is_named = named.is_none_or(|named| named == at);
+            let within = AccessRole::from(limit.role) >= action.permission().required_role();
+            prop_assert_eq!(
+                token.can(action, project(at)),
+                owner.can(action, project(at)) && is_named && within
+            );
+            prop_assert_eq!(AccessRights::Operator.limited_by(&limit), AccessRights::NONE);
         }
 
         #[test]

@@ -4,6 +4,8 @@
 //! a sandbox can read, which secrets it gets or where they are sent. A project that asks for more
 //! than its operator allows is refused when its rules are loaded.
 
+mod audit_settings;
+mod identity;
 mod retention;
 mod sandbox_settings;
 mod web_origin;
@@ -16,6 +18,8 @@ use serde::{Deserialize, Serialize};
 use crate::cost::Price;
 use crate::prices;
 
+pub use audit_settings::{AuditSettings, AuditWebhook, SyslogAddress};
+pub use identity::{GroupRole, IdentityProvider, IdentitySettings};
 pub use retention::RetentionDays;
 pub use sandbox_settings::{HostPort, ResourceLimits, SandboxSettings};
 pub use web_origin::{WebOrigin, is_public_address};
@@ -67,6 +71,10 @@ pub struct OperatorConfig {
     pub models: Vec<String>,
     /// Prices of models, in US dollars per million tokens. Projects cannot change them.
     pub prices: BTreeMap<String, Price>,
+    /// Receivers of the audit log.
+    pub audit: AuditSettings,
+    /// Identity providers that people sign in with.
+    pub identity: IdentitySettings,
 }
 
 /// Weakest sandbox that a project can select. Each one includes those before it.
@@ -150,12 +158,38 @@ pub enum OperatorConfigError {
          `packages.example.com`"
     )]
     SandboxHost(String),
+    /// Address that is not one of a syslog server.
+    #[error(
+        "`audit.syslog`: `{0}` is not an address such as `udp://logs.example.com:514`, \
+         `tcp://logs.example.com:601` or `unix:///dev/log`"
+    )]
+    Syslog(String),
+    /// Secret that cannot sign messages.
+    #[error(
+        "`audit.webhook`: `secret` is not `whsec_` followed by a base64 key; create one with \
+         `echo whsec_$(openssl rand -base64 32)`"
+    )]
+    WebhookSecret,
     /// Resource limit that no program could run with.
     #[error(
         "`sandbox.limits`: `{0}` is too low for any program to run; raise it, or remove it to use \
          the default"
     )]
     ResourceLimit(&'static str),
+    /// Host of an identity provider with more than a name.
+    #[error("`identity.hosts`: `{0}` is not a host name or an IP address such as `id.example.com`")]
+    IdentityHost(String),
+    /// Time between two checks of groups that is too short or too long.
+    #[error("`identity.check_seconds`: {0} is out of range; use 1 to 20")]
+    IdentityCheck(u32),
+    /// Identity provider that could not work.
+    #[error("`identity.providers`: `{name}`: {problem}")]
+    IdentityProvider {
+        /// Name of the provider in the file.
+        name: String,
+        /// Wrong setting.
+        problem: &'static str,
+    },
 }
 
 impl OperatorConfig {
@@ -201,7 +235,8 @@ impl OperatorConfig {
         let upstreams = self.upstreams.values().flatten().map(|url| ("upstreams", url));
         let apis = [("chat", &self.chat), ("embeddings", &self.embeddings)];
         let apis = apis.iter().filter_map(|(key, api)| Some((*key, &api.as_ref()?.url)));
-        for (key, url) in upstreams.chain(apis) {
+        let webhook = self.audit.webhook.iter().map(|webhook| ("audit.webhook", &webhook.url));
+        for (key, url) in upstreams.chain(apis).chain(webhook) {
             // The URL is not shown, because it can contain a secret.
             WebOrigin::parse(url).ok_or(OperatorConfigError::Url(key))?;
         }
@@ -219,9 +254,17 @@ impl OperatorConfig {
         if let Some(host) = hosts.find(|host| HostPort::parse(host).is_none()) {
             return Err(OperatorConfigError::SandboxHost(host.clone()));
         }
+        if let Some(address) = &self.audit.syslog {
+            SyslogAddress::parse(address)
+                .ok_or_else(|| OperatorConfigError::Syslog(address.clone()))?;
+        }
+        if self.audit.webhook.as_ref().is_some_and(|it| !it.secret.starts_with("whsec_")) {
+            return Err(OperatorConfigError::WebhookSecret);
+        }
         if let Some(name) = self.sandbox.limits.too_low() {
             return Err(OperatorConfigError::ResourceLimit(name));
         }
+        self.identity.check()?;
         match self.alert_hosts.iter().find(|host| !web_origin::is_host(host)) {
             Some(host) => Err(OperatorConfigError::Host(host.clone())),
             None => Ok(()),

@@ -16,6 +16,7 @@ mod pipelines;
 mod projects;
 mod runs;
 mod tasks;
+mod tokens;
 
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, FromRequestParts};
@@ -30,6 +31,7 @@ use utoipa_axum::routes;
 
 use crate::alert_dispatcher::AlertDispatcher;
 use crate::app::App;
+use crate::audit::record_request;
 use crate::auth::{self, Authenticator};
 use crate::mcp;
 use crate::problem::Problem;
@@ -86,7 +88,7 @@ impl FromRequestParts<ApiServices> for ApiState {
         (name = "alerts", description = "Alerts and their deliveries."),
         (name = "chat", description = "Chat."),
         (name = "forges", description = "Forges and pull requests."),
-        (name = "people", description = "Personal access tokens and roles."),
+        (name = "people", description = "Access tokens, sessions, accounts and roles."),
         (name = "pipelines", description = "Pipelines of stories."),
         (name = "merge-queues", description = "Merge queues of branches."),
         (name = "projects", description = "Registered repositories."),
@@ -113,6 +115,7 @@ fn routes() -> OpenApiRouter<ApiServices> {
         .routes(routes!(history::events))
         .routes(routes!(history::export))
         .routes(routes!(audit::verify))
+        .routes(routes!(audit::list))
         .routes(routes!(runs::list))
         .routes(routes!(runs::lines))
         .routes(routes!(runs::follow))
@@ -128,9 +131,17 @@ fn routes() -> OpenApiRouter<ApiServices> {
         .routes(routes!(alerts::test))
         .routes(routes!(people::list, people::add))
         .routes(routes!(people::revoke))
+        .routes(routes!(people::deactivate))
+        .routes(routes!(people::activate))
+        .routes(routes!(people::link_identity))
         .routes(routes!(people::create_sign_in_link))
+        .routes(routes!(tokens::list, tokens::create))
+        .routes(routes!(tokens::revoke))
+        .routes(routes!(tokens::list_sessions))
+        .routes(routes!(tokens::revoke_session))
         .routes(routes!(access::list, access::change))
         .routes(routes!(access::import))
+        .routes(routes!(access::check))
         .routes(routes!(pipelines::list, pipelines::start))
         .routes(routes!(pipelines::show))
         .routes(routes!(pipelines::output))
@@ -164,7 +175,7 @@ pub(crate) fn router(
     stop: CancellationToken,
 ) -> Router {
     let (router, _) = routes().split_for_parts();
-    let store = app.store.clone();
+    let (store, log) = (app.store.clone(), app.audit.clone());
     router
         .with_state(ApiServices {
             unlimited: ApiState { app: app.clone(), alert_dispatcher, stop },
@@ -175,6 +186,7 @@ pub(crate) fn router(
         .method_not_allowed_fallback(method_not_allowed)
         .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
         .layer(middleware::from_fn_with_state(store, route_access::check_api_route))
+        .layer(middleware::from_fn_with_state(log, record_request))
         .layer(middleware::from_fn_with_state(authenticator, auth::require_auth))
 }
 

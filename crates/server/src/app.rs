@@ -4,6 +4,8 @@
 //! [`Error::WorkflowTimeout`]; the client has the retry policy.
 
 mod access;
+mod access_check;
+mod access_tokens;
 mod actions;
 mod add_task;
 mod agent_pool;
@@ -28,14 +30,17 @@ mod recovery;
 mod report;
 mod rules;
 mod runs;
+mod sessions;
 mod verdict;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::http::StatusCode;
 use tamma_connect::forge::Forges;
 use tamma_core::access::{AccessRole, Permission, ProjectScope};
+use tamma_core::ids::Digest;
 use tamma_core::operator::OperatorConfig;
 use tamma_flow::WorkflowTuning;
 use tamma_store::{KnowledgeCache, ObjectStorage, Store};
@@ -45,11 +50,13 @@ pub(crate) use change::{ChangeForReview, LineLocation};
 pub(crate) use chat::ChatMessage;
 pub(crate) use consequence::{preview_action, preview_answer};
 pub(crate) use permissions::{Principal, forbidden};
-pub(crate) use queries::{Cursor, PageRequest};
+pub(crate) use queries::{Cursor, PageRequest, check_backends};
 pub(crate) use recovery::{ComparedSteps, Comparison};
 pub(crate) use runs::{parse_run_id, parse_run_number};
 pub(crate) use verdict::VerdictFormat;
 
+use crate::audit::AuditLog;
+use crate::identity::IdentityService;
 use crate::live::LiveUpdates;
 use crate::problem::{FileProblem, Problem};
 use crate::server::{CommitFileReader, RemoteConfigReader, RepositoryInspector};
@@ -78,6 +85,11 @@ pub(crate) struct App {
     pub(crate) forges: Forges,
     /// URL at which browsers reach the server, without a slash at its end.
     pub(crate) public_url: Option<String>,
+    pub(crate) audit: AuditLog,
+    /// Sign-in with identity providers.
+    pub(crate) identity: Arc<IdentityService>,
+    /// Hash of the server's token, to recognise sessions of operators.
+    pub(crate) operator_token: Digest,
 }
 
 impl App {
@@ -142,6 +154,9 @@ pub(crate) enum Error {
         /// Time until the next attempt is accepted.
         seconds: u64,
     },
+    /// Sign-in with an identity provider failed.
+    #[error("{0}")]
+    SignInRefused(String),
     /// The request is reserved for operators.
     #[error("Only an operator of this server can do that.")]
     NotOperator,
@@ -264,6 +279,11 @@ impl From<Error> for Problem {
                 let status = StatusCode::TOO_MANY_REQUESTS;
                 Self::new(status, "throttled", "Too many attempts", detail)
                     .hint(format!("Wait {seconds} s, then try again with a valid token."))
+            }
+            Error::SignInRefused(_) => {
+                let title = "Sign-in refused";
+                Self::new(StatusCode::FORBIDDEN, "sign-in", title, detail)
+                    .hint("Sign in again, or ask an operator of this server.")
             }
             Error::NotOperator => {
                 let title = "Permission denied";

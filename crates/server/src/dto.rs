@@ -4,6 +4,7 @@
 //! states, phases and answers are the same as in the history.
 
 mod access;
+mod access_token;
 mod action;
 mod agent_pool;
 mod alert;
@@ -19,9 +20,11 @@ mod person;
 mod pipeline;
 mod pull_request_badge;
 mod run;
+mod session;
 mod task;
 
-pub use access::{AccessGrant, AccessImport, AccessList, AccessRecord, ProjectAccess};
+pub use access::{AccessCheck, AccessGrant, AccessImport, AccessList, AccessRecord, ProjectAccess};
+pub use access_token::{CreatedToken, NewToken, TokenId, TokenList, TokenView};
 pub use action::{
     BudgetGrant, BulkRequest, BulkResponse, BulkResult, LineComment, ReviewedChange, TaskAction,
     TaskStatus,
@@ -30,7 +33,9 @@ pub use agent_pool::{AgentPool, AgentStatistics, PoolProvider, PoolRun, PoolWork
 pub use alert::{
     AlertDeliveries, AlertDelivery, AlertTestRequest, AlertTestResult, AlertTestResults,
 };
-pub use audit::{AuditPage, BrokenHistory, VerifiedHistory};
+pub use audit::{
+    AuditLogEnd, AuditLogEntry, AuditLogPage, AuditPage, BrokenHistory, VerifiedHistory,
+};
 pub use bundle::{BundleFile, TaskBundle};
 pub(crate) use card::card_or_unreadable;
 pub use card::{InboxPage, Spend, TaskCard, TaskPage, UnreadableTask, short_id};
@@ -50,13 +55,20 @@ pub use merge_queue::{
     MergeQueueActionBody, MergeQueueList, MergeQueueView, QueueBuildView, QueueEntryView,
 };
 pub use permission::{AgentPermission, EffectivePermissions, PersonPermissions, RolePermissions};
-pub use person::{IssuedToken, NewPerson, PersonList, PersonRecord, SignInLink, TokenRevocation};
+pub use person::{
+    AccountName, AccountView, IdentityLink, IdentityView, IssuedToken, NewPerson, PersonList,
+    PersonRecord, SignInLink, TokenRevocation,
+};
 pub use pipeline::{
     EarlierPhase, NewPipelineRun, PhaseOutput, PipelineAction, PipelineActionBody, PipelineList,
     PipelinePhaseView, PipelineView, StoryTaskView,
 };
 pub use pull_request_badge::{ChecksSummary, PullRequestBadge};
 pub use run::{CurrentRun, RunDetail, RunLine, RunLines, RunList, RunUsage, RunningCall};
+pub use session::{
+    DevicePoll, DeviceRequest, DeviceSignIn, ProviderList, ProviderView, SessionId, SessionList,
+    SessionView, SignedInDevice,
+};
 pub use task::{
     IterationOutcome, IterationSummary, OpenQuestion, PlanApproval, PlanDecision, PlanVersion,
     RiskFactor, RiskReport, SentAlert, StateTime, TaskDetail, TaskReportResponse, TaskUpdate,

@@ -7,21 +7,28 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use axum::RequestExt as _;
-use axum::extract::{ConnectInfo, Request, State};
-use axum::http::{HeaderName, HeaderValue, StatusCode};
+use axum::extract::{ConnectInfo, MatchedPath, Request, State};
+use axum::http::{HeaderName, HeaderValue, Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use chrono::TimeDelta;
 use futures_util::FutureExt as _;
 use tamma_core::ids::Digest;
 use tamma_core::task_loop::Timestamp;
+use tamma_telemetry::{names, registry};
+use tokio::time::Instant;
 use tracing::Instrument as _;
 
 use crate::clock;
 use crate::problem::Problem;
+use crate::route_access::audit_kind;
 
 /// Header that identifies a request in responses and logs.
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+
+/// ID of a request, stored in its extensions.
+#[derive(Debug, Clone)]
+pub(crate) struct RequestId(pub(crate) String);
 
 /// Maximum length of a request ID from a client.
 const MAX_REQUEST_ID: usize = 64;
@@ -41,12 +48,16 @@ const MAX_REMEMBERED: usize = 10_000;
 /// Adds a request ID, and turns panics and slow requests into problems.
 pub(crate) async fn guard_request(
     State(limit): State<Duration>,
-    request: Request,
+    mut request: Request,
     next: Next,
 ) -> Response {
     let id = request_id(&request);
+    let id_text = id.to_str().unwrap_or_default().to_owned();
+    request.extensions_mut().insert(RequestId(id_text.clone()));
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
-    let span = tracing::info_span!("request", id = id.to_str().unwrap_or_default());
+    let span = tracing::info_span!("request", id = id_text);
+    let route = request.extensions().get::<MatchedPath>().map(|path| path.as_str().to_owned());
+    let started = Instant::now();
     let respond = AssertUnwindSafe(next.run(request.with_limited_body())).catch_unwind();
     let respond = async {
         match tokio::time::timeout(limit, respond).await {
@@ -63,8 +74,29 @@ pub(crate) async fn guard_request(
         }
     };
     let mut response = respond.instrument(span).await;
+    count_request(&method, route.as_deref(), response.status(), started.elapsed());
     response.headers_mut().insert(REQUEST_ID, id);
     response
+}
+
+/// Adds a request to the metrics. Labels are names from the table of routes.
+fn count_request(method: &Method, route: Option<&str>, status: StatusCode, duration: Duration) {
+    let route = route.unwrap_or("none");
+    let kind = audit_kind(method, route).map_or_else(|| "read".to_owned(), |kind| kind.to_string());
+    // Clients can invent methods.
+    let known = [Method::GET, Method::HEAD, Method::POST, Method::PUT, Method::DELETE];
+    let method = if known.contains(method) { method.as_str() } else { "other" };
+    let class = match status.as_u16() {
+        100..=199 => "1xx",
+        200..=299 => "2xx",
+        300..=399 => "3xx",
+        400..=499 => "4xx",
+        _ => "5xx",
+    };
+    let labels = [("method", method), ("route", route), ("status", class)];
+    registry().add(&names::HTTP_REQUESTS, &labels, 1.0);
+    let seconds = duration.as_secs_f64();
+    registry().observe(&names::HTTP_DURATION, &[("kind", kind.as_str())], seconds);
 }
 
 /// Returns the ID that the client or a proxy gave the request, or a new one.

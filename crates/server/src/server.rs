@@ -10,10 +10,12 @@ use axum::extract::DefaultBodyLimit;
 use axum::middleware;
 use futures_util::future::BoxFuture;
 use tamma_connect::forge::Forges;
-use tamma_core::ids::{CommitId, Name, ProjectId};
+use tamma_core::ids::{CommitId, Digest, Name, ProjectId};
 use tamma_core::operator::OperatorConfig;
 use tamma_flow::WorkflowTuning;
-use tamma_store::{KnowledgeCache, LineChanges, ObjectStorage, Revocations, Store, TaskChanges};
+use tamma_store::{
+    KnowledgeCache, LineChanges, ObjectStorage, Revocations, SessionProof, Store, TaskChanges,
+};
 use temporalio_client::Client;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -21,12 +23,14 @@ use tokio_util::sync::CancellationToken;
 
 use crate::alert_dispatcher::{AlertDispatcher, TerminalSender};
 use crate::app::App;
+use crate::audit::{AuditExporter, AuditLog};
 use crate::auth::Authenticator;
 use crate::forge_poller::ForgePoller;
+use crate::identity::IdentityService;
 use crate::live::LiveUpdates;
 use crate::reconciler::Reconciler;
 use crate::web::SessionLayer;
-use crate::{api, edge, web, webhooks};
+use crate::{api, edge, identity, web, webhooks};
 
 /// Configuration of the server.
 #[derive(Clone)]
@@ -145,6 +149,23 @@ pub enum Error {
     /// The HTTP client for alerts cannot be created.
     #[error("cannot set up alert delivery")]
     Alerts(#[from] tamma_connect::message::Error),
+    /// Client of an identity provider cannot be created.
+    #[error("cannot set up sign-in with an identity provider")]
+    Identity(#[from] tamma_connect::oidc::OidcError),
+    /// Secret of an identity provider is missing.
+    #[error(
+        "the identity provider `{provider}` has no secret: set the variable {variable}, or remove \
+         `secret_variable` from operator.yaml for a public client"
+    )]
+    IdentitySecret {
+        /// Name of the provider.
+        provider: String,
+        /// Variable in the settings.
+        variable: String,
+    },
+    /// Crypto library failed.
+    #[error("cannot derive the key for tokens of identity providers")]
+    Sealing,
     /// Accepting connections failed.
     #[error("cannot accept connections")]
     Io(#[from] std::io::Error),
@@ -165,6 +186,7 @@ pub struct ApiServer {
     alert_dispatcher: AlertDispatcher,
     reconciler: Reconciler,
     forge_poller: ForgePoller,
+    audit_exporter: AuditExporter,
     /// Set if browsers reach the server by HTTPS.
     secure_cookies: bool,
     changes: (TaskChanges, LineChanges),
@@ -197,6 +219,17 @@ impl ApiServer {
         let environment = Arc::new(environment);
         let (live, knowledge_cache) = (LiveUpdates::new(), KnowledgeCache::new(&store));
         let public_url = public_url.map(|url| url.trim_end_matches('/').to_owned());
+        let audit = AuditLog::new(store.clone());
+        let audit_exporter = AuditExporter::new(audit.clone(), &operator.audit)?;
+        let base_url = public_url.clone().unwrap_or_else(|| format!("http://{address}"));
+        let identity = IdentityService::new(
+            &operator.identity,
+            &environment,
+            &token,
+            store.clone(),
+            base_url.clone(),
+        )?;
+        let identity = Arc::new(identity);
         let app = App {
             store,
             temporal,
@@ -211,15 +244,17 @@ impl ApiServer {
             read_commit_file,
             forges: Forges::open(&forges),
             public_url: public_url.clone(),
+            audit,
+            identity: Arc::clone(&identity),
+            operator_token: Digest::of(token.as_bytes()),
         };
         let secure_cookies =
             public_url.as_ref().is_some_and(|url| url.to_lowercase().starts_with("https://"));
-        let base_url = public_url.unwrap_or_else(|| format!("http://{address}"));
         let alert_dispatcher = AlertDispatcher::new(app.clone(), terminal, base_url)?;
         let reconciler = Reconciler::new(app.clone(), reconcile_interval);
         let forge_poller = ForgePoller::new(app.clone(), app.store.forge_hints().await?);
         let (revocation_sender, revoked) = watch::channel(());
-        let authenticator = Authenticator::new(&token, app.store.clone(), revoked);
+        let authenticator = Authenticator::new(&token, app.store.clone(), identity, revoked);
         let revocations = (app.store.revocations().await?, revocation_sender);
         Ok(Self {
             listener,
@@ -229,6 +264,7 @@ impl ApiServer {
             alert_dispatcher,
             reconciler,
             forge_poller,
+            audit_exporter,
             secure_cookies,
             changes,
             revocations,
@@ -243,7 +279,8 @@ impl ApiServer {
     /// Returns the URL of a page that signs an operator in under a name, once and within 10 min.
     pub async fn sign_in_link(&self, person: &Name) -> Result<String, tamma_store::Error> {
         let token = self.authenticator.operator_token();
-        let path = web::create_sign_in_link(&self.app.store, person, token).await?;
+        let proof = SessionProof::Token(token);
+        let path = web::create_sign_in_link(&self.app.store, person, proof).await?;
         let own_url = || format!("http://{}", self.address);
         Ok(self.app.public_url.clone().unwrap_or_else(own_url) + &path)
     }
@@ -255,6 +292,10 @@ impl ApiServer {
         let alerts = Box::pin(self.alert_dispatcher.clone().run(stop.clone()));
         let reconciling = Box::pin(self.reconciler.run(stop.clone()));
         let polling = Box::pin(self.forge_poller.run(stop.clone()));
+        let exporting = Box::pin(self.audit_exporter.run(stop.clone()));
+        // The last requests complete their entries after `stop`.
+        let served_all = CancellationToken::new();
+        let auditing = Box::pin(self.app.audit.clone().run(served_all.clone()));
         let (mut revocations, revocation_sender) = self.revocations;
         let revoked = async {
             loop {
@@ -271,9 +312,12 @@ impl ApiServer {
         };
         let pages = web::router(self.app.clone(), session_layer, stop.clone());
         let hooks = webhooks::router(self.app.clone());
+        let sign_in = web::provider_sign_in_router(self.app.clone(), self.secure_cookies)
+            .merge(identity::routes::router(self.app.clone()));
         let router = api::router(self.app, self.alert_dispatcher, self.authenticator, stop.clone())
             .merge(pages)
             .merge(hooks)
+            .merge(sign_in)
             .fallback(web::not_found)
             .layer(middleware::from_fn_with_state(edge::REQUEST_TIMEOUT, edge::guard_request))
             .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
@@ -287,8 +331,9 @@ impl ApiServer {
                 error = revoked => Err(error.into()),
             };
             stop.cancel();
+            served_all.cancel();
             served
         };
-        tokio::join!(serving, alerts, reconciling, polling).0
+        tokio::join!(serving, alerts, reconciling, polling, exporting, auditing).0
     }
 }

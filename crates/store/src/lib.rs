@@ -1,14 +1,18 @@
 #![doc = include_str!("../README.md")]
 
 mod access;
+mod access_tokens;
+mod accounts;
 mod aftercare;
 mod alerts;
 mod audit;
+mod audit_log;
 mod backoff;
 mod changes;
 mod checks;
 mod connection;
 mod conversations;
+mod credentials;
 mod decisions;
 mod deliveries;
 mod effects;
@@ -16,7 +20,9 @@ mod embeddings;
 mod encoding;
 mod error;
 mod history;
+mod identities;
 mod inline_jobs;
+mod installation_metrics;
 mod intake;
 mod iterations;
 mod job_facts;
@@ -56,14 +62,18 @@ mod webhooks;
 mod workers;
 
 pub use access::{AccessChange, AccessSource, ProjectRoles};
+pub use access_tokens::{AccessToken, NewAccessToken};
+pub use accounts::{Account, AccountKind};
 pub use aftercare::{AftercareFinding, WatchedMerge};
 pub use alerts::SentAlert;
 pub use audit::{BrokenEntry, ChainFault, HistoryAudit};
+pub use audit_log::{AuditLogPage, PendingAudit, PendingAuditId};
 pub use backoff::Backoff;
 pub use changes::{TaskChange, TaskChanges};
 pub use checks::CommitCheck;
 pub use connection::{Store, create_database, drop_database, list_databases, rename_database};
 pub use conversations::ConversationRecord;
+pub use credentials::{Credential, SessionRecord};
 pub use decisions::{PlanDecision, PlanVerdict};
 pub use deliveries::{
     ClaimedDelivery, Delivery, DeliveryAttempt, DeliveryEnd, NewDelivery, OutboxMessage,
@@ -72,6 +82,8 @@ pub use effects::{Effect, EffectError, EffectKind};
 pub use embeddings::EntryEmbedding;
 pub use error::{Conflict, CorruptData, Error, Result};
 pub use history::RecordedEntry;
+pub use identities::{CheckedLogin, Identity, LoginCheck, NewLogin, NewSignInFlow, WaitingDevice};
+pub use installation_metrics::InstallationMetrics;
 pub use intake::{ForgeCursor, IssueTask};
 pub use iterations::{IterationOutcome, IterationRecord};
 pub use job_facts::{JobFacts, StoredJob};
@@ -108,7 +120,7 @@ pub use runs::{
 };
 pub use saved_views::SavedView;
 pub use schema::{SchemaStatus, schema_digest};
-pub use sessions::SessionRecord;
+pub use sessions::{NewSession, OpenSession, SessionKind, SessionProof};
 pub use statistics::{ActiveRun, AgentUsage, DailySpend, SpendItem};
 pub use steps::WriteOutcome;
 pub use task_cards::{

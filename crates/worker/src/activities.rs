@@ -20,6 +20,7 @@ mod test;
 mod wake;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tamma_core::cost::{Cost, Usage, Usd};
 use tamma_core::ids::TaskId;
@@ -28,9 +29,13 @@ use tamma_core::task_loop::{Job, JobKind, Outcome, Placement, TaskLoop};
 use tamma_engine::process::ProcessRecords;
 use tamma_flow::activities::{JobRequest, JobResult, PendingSteps};
 use tamma_store::{JobFacts, ModelCallTotals, RunNumber, Store};
+use tamma_telemetry::{names, registry};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument as _;
 
 use crate::aftercare::Aftercare;
+use crate::clock::now;
 use crate::config::WorkerConfig;
 use crate::error::Error;
 use crate::heartbeats::MAX_LOST_ATTEMPTS;
@@ -42,6 +47,7 @@ use crate::results::Results;
 use crate::retry::retry_until_stopped;
 use crate::services::Services;
 use crate::step_writer::{StepWriter, as_divergence};
+use crate::task_trace;
 
 /// Activities of a worker. Clones share their state.
 #[derive(Clone)]
@@ -96,6 +102,31 @@ impl Activities {
         stop: CancellationToken,
         callbacks: impl Into<WorkflowCallbacks>,
     ) -> Result<JobResult, Error> {
+        let (task, number, kind) = (request.pending.task, request.job_number, request.job.kind());
+        // At this level, log lines of every level have the task.
+        let span = tracing::error_span!("job", %task, job = %kind, number, attempt);
+        let (started, started_at) = (Instant::now(), now());
+        let job = Box::pin(self.perform_job(request, attempt, stop, callbacks.into()));
+        let result = job.instrument(span).await;
+        count_job(kind, &result, started.elapsed());
+        let has_failed = matches!(&result, Err(error) if !matches!(error, Error::Stopped));
+        if has_failed {
+            // The error itself is logged where Temporal gets it, outside of the span.
+            tracing::warn!(%task, job = %kind, number, attempt, "job attempt failed");
+        }
+        let error = has_failed.then(|| "error".to_owned());
+        let key = (task, number, attempt);
+        task_trace::record_job(key, &kind.to_string(), (started_at, now()), error);
+        result
+    }
+
+    async fn perform_job(
+        &self,
+        request: JobRequest,
+        attempt: u32,
+        stop: CancellationToken,
+        callbacks: WorkflowCallbacks,
+    ) -> Result<JobResult, Error> {
         let key = (request.pending.task, request.job_number);
         if attempt > 1
             && let Some(result) = self.results.of_earlier_attempt(key, &stop).await?
@@ -114,7 +145,7 @@ impl Activities {
             request,
             attempt,
             stop,
-            callbacks: callbacks.into(),
+            callbacks,
             rules: saved.rules,
             task_loop,
             task: facts.task,
@@ -242,6 +273,20 @@ fn add_earlier_usage(result: JobResult, own: RunNumber, totals: &[ModelCallTotal
         Usage { tokens: sum.tokens + total.usage.tokens, cost }
     });
     result.with_usage(Some(sum))
+}
+
+/// Adds a job to the metrics. An error makes Temporal try it again.
+fn count_job(kind: JobKind, result: &Result<JobResult, Error>, duration: Duration) {
+    let job = kind.to_string();
+    let outcome = match result {
+        Ok(JobResult::Finished { outcome, .. }) => outcome.to_string(),
+        Ok(JobResult::RetryAfter { .. }) => "retry_after".to_owned(),
+        Err(Error::Stopped) => "stopped".to_owned(),
+        Err(_) => "error".to_owned(),
+    };
+    let labels = [("job", job.as_str()), ("outcome", outcome.as_str())];
+    registry().add(&names::JOBS, &labels, 1.0);
+    registry().observe(&names::JOB_DURATION, &[("job", job.as_str())], duration.as_secs_f64());
 }
 
 /// Does the work of a job.

@@ -35,15 +35,19 @@ mod retry;
 mod run_budget;
 mod run_recorder;
 mod runs;
+mod sdk_metrics;
+mod secret_use;
 mod services;
 mod setup;
 mod slot_queue;
 mod step_writer;
 mod task_text;
+mod task_trace;
 pub mod toolchains;
 mod unsaved_results;
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::TimeDelta;
@@ -56,12 +60,15 @@ use tamma_flow::pipeline::PipelineWorkflow;
 use tamma_flow::{AGENT_TASK_QUEUE, TASK_QUEUE, TaskWorkflow};
 use tamma_store::Store;
 use temporalio_client::Client;
+use temporalio_common::telemetry::TelemetryOptions;
+use temporalio_common::telemetry::metrics::CoreMeter;
 use temporalio_sdk::runtime::RuntimeOptions;
 use temporalio_sdk::runtime::worker_tuner::{FixedSizeSlotSupplier, TunerHolder};
 use temporalio_sdk::{Runtime, Worker, WorkerOptions};
 use tokio_util::sync::CancellationToken;
 
 use self::repositories::Repositories;
+use self::sdk_metrics::SdkMeter;
 
 pub use activities::Activities;
 pub use config::WorkerConfig;
@@ -135,7 +142,11 @@ pub async fn run(
     let upkeep =
         Box::pin(maintain_folders(data_dir, (activities.repositories(), retention), stop.clone()));
     let aftercare = Box::pin(activities.aftercare().run(stop.clone()));
-    let runtime = Runtime::from_current_tokio(RuntimeOptions::default()).map_err(temporal_error)?;
+    let meter: Arc<dyn CoreMeter> = Arc::new(SdkMeter);
+    let telemetry = TelemetryOptions::builder().metrics(meter).attach_service_name(false).build();
+    let options = RuntimeOptions::builder().telemetry_options(telemetry).build();
+    let runtime =
+        Runtime::from_current_tokio(options.unwrap_or_default()).map_err(temporal_error)?;
     let workflows = || {
         // Short timeouts, so that another worker takes over quickly and cancellations arrive
         // quickly.

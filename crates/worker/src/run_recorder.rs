@@ -38,6 +38,7 @@ pub(crate) use transcript::upload_leftovers;
 
 use crate::clock::now;
 use crate::error::Error;
+use crate::task_trace;
 use line_builder::{LineBuilder, Observation, RunStart};
 use transcript::Transcript;
 
@@ -308,6 +309,7 @@ impl RecorderTask {
         }
         self.observe_all(&mut observations).await;
         self.line_builder.close(now());
+        task_trace::record_tool_calls(&self.run, self.line_builder.take_ended_calls());
         let result = tokio::time::timeout(END_TIMEOUT, self.send_remaining(sending, retry)).await;
         let last = result.unwrap_or_else(|_| {
             tracing::warn!(task = %self.run.task, "failed to save the last log lines; they are in the transcript");
@@ -326,6 +328,7 @@ impl RecorderTask {
             let text = format!("{missed} updates were dropped: the agent sent too many at once");
             self.line_builder.observe(now(), Observation::Note(text));
         }
+        task_trace::record_tool_calls(&self.run, self.line_builder.take_ended_calls());
         let records = self.line_builder.take_records();
         if let Some(transcript) = &mut self.transcript
             && let Err(error) = transcript.write(records).await
@@ -433,6 +436,7 @@ impl RecorderTask {
             usage: usage.or(self.line_builder.usage()),
             transcript,
         };
+        task_trace::record_run(&self.run, ended.at, ended.end, ended.usage.map(|(usage, _)| usage));
         let write = async {
             let mut pause = tokio::time::interval(FLUSH_INTERVAL);
             loop {

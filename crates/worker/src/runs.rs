@@ -51,6 +51,7 @@ use crate::prompts::RenderedPrompt;
 use crate::retry::retry_until_stopped;
 use crate::run_budget::{BudgetReservation, WantedBudget, reserve_budget};
 use crate::run_recorder::{PromptRecord, RunEnding, RunFacts, RunRecorder};
+use crate::secret_use::record_secret_use;
 use crate::setup::{CommitToSetUp, set_up_checkout};
 use crate::slot_queue::{SlotQueue, UsedSlot};
 use crate::task_text::{RunLimits, task_text};
@@ -466,6 +467,8 @@ impl AgentRunner {
         };
         let resume_prompt = continuation.map(|it| it.text + &answers_text);
         let secrets = self.secrets(rules, upstream.as_ref());
+        let agent_rules = (name.as_str(), rules);
+        record_secret_use(&self.store, &self.config, ctx, agent_rules, upstream.is_some()).await?;
         let missing = match ctx.task_loop.pin {
             Some(pin) => folder.missing_content(pin.base).await?,
             None => MissingContent::default(),

@@ -45,6 +45,8 @@ NOT_RUN = [
     (r"docs/guides/agent-access\.md: (claude|codex|gemini|opencode) ", NEEDS_MODEL),
     (r"docs/pipelines\.md: tamma pipeline run ", "takes minutes; `just lab pipeline` runs it in every phase"),
     (r"docs/people\.md: claude mcp ", "needs Claude Code; `just lab mcp` runs it"),
+    (r"docs/sign-in\.md: tamma ", "needs an identity provider; `just lab identity` signs in with two"),
+    (r"docs/operating\.md: tamma (serve|work) --monitoring ", "listens on fixed ports; `just lab observe` runs it"),
 ]
 
 # Commands that keep running, and the output with which they are ready. They are stopped with their folder.

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
-use tamma_server::dto::{AccessGrant, AccessImport, AccessList, ProjectAccess};
+use tamma_server::dto::{AccessCheck, AccessGrant, AccessImport, AccessList, ProjectAccess};
 
 use super::task::add::current_project;
 use super::task::list::{new_table, render_table};
@@ -29,6 +29,26 @@ pub(crate) enum Command {
     ///
     /// People who are not in the file keep their roles. The file has no effect until you import it.
     Import(ImportAccessArgs),
+    /// Show what a person can do with a task, and why
+    ///
+    /// Asks the same code that decides about requests. Nothing changes. Exits with 1 if the person cannot
+    /// do it.
+    Check(CheckArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CheckArgs {
+    /// Name of the person
+    #[arg(value_name = "NAME")]
+    person: String,
+    /// Action, such as approve, reply, pause or read
+    action: String,
+    /// Task ID, or at least four characters from its start or end
+    task: String,
+    #[command(flatten)]
+    identity: IdentityArgs,
+    #[command(flatten)]
+    target: ClientArgs,
 }
 
 #[derive(Debug, Args)]
@@ -90,7 +110,38 @@ pub(super) fn run(command: &Command) -> Result<ExitCode> {
         Command::Revoke(RevokeArgs { person, of }) => change(person.as_ref(), None, of),
         Command::List(arguments) => list(arguments),
         Command::Import(arguments) => import(arguments),
+        Command::Check(arguments) => check(arguments),
     }
+}
+
+fn check(arguments: &CheckArgs) -> Result<ExitCode> {
+    client::block_on(&arguments.target, async {
+        let client = Client::new(&arguments.target)?;
+        let by = arguments.identity.resolve_name()?;
+        let task = client.resolve_task(&arguments.task).await?.to_string();
+        let query = [
+            ("person", arguments.person.as_str()),
+            ("action", arguments.action.as_str()),
+            ("task", task.as_str()),
+        ];
+        let check: AccessCheck = client.get_as("/access/check", &by, &query).await?;
+        if arguments.target.json {
+            output::print_json(&check)?;
+        } else {
+            writeln!(anstream::stdout().lock(), "{}", format_check(&check))?;
+        }
+        Ok(if check.allowed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    })
+}
+
+fn format_check(check: &AccessCheck) -> String {
+    let (person, action) = (sanitize(&check.person), sanitize(&check.action));
+    let verb = if check.allowed { "can" } else { "cannot" };
+    let mut text = format!("{person} {verb} {action} in {}.", sanitize(&check.project));
+    for reason in &check.reasons {
+        push_fmt(&mut text, format_args!("\n  {}", sanitize(reason)));
+    }
+    text
 }
 
 fn change(person: Option<&String>, role: Option<&String>, of: &AccessArgs) -> Result<ExitCode> {

@@ -1,5 +1,6 @@
 //! Arguments that name the database, Temporal and the data folder.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -86,6 +87,14 @@ impl DataFolderArgs {
         let data = self.data.as_deref().filter(|path| !path.as_os_str().is_empty());
         data_folder::resolve(data)
     }
+}
+
+/// Monitoring endpoint of a process.
+#[derive(Debug, Args)]
+pub(crate) struct MonitoringArgs {
+    /// Serve /metrics, /livez and /readyz on this address, without authentication
+    #[arg(long, env = "TAMMA_MONITORING", hide_env_values = true, value_name = "ADDRESS")]
+    pub(crate) monitoring: Option<SocketAddr>,
 }
 
 /// Permission of the operator to replace prompts.

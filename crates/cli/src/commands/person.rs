@@ -1,18 +1,20 @@
-//! `tamma person`: manages access tokens. Operators only.
+//! `tamma person`: manages people, their first tokens, and service accounts. Operators only.
 
 use std::io::Write as _;
 use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
+use serde::Serialize;
 use tamma_server::dto::{
-    AccessList, IssuedToken, NewPerson, PersonList, PersonRecord, TokenRevocation,
+    AccessList, AccountName, AccountView, IdentityLink, IssuedToken, NewPerson, PersonList,
+    PersonRecord, TokenRevocation,
 };
 
 use super::task::list::{new_table, render_table};
 use crate::client::{self, Client, ClientArgs, IdentityArgs};
 use crate::output::{self, sanitize};
-use crate::style;
+use crate::style::{self, push_fmt};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -20,11 +22,42 @@ pub(crate) enum Command {
     ///
     /// Prints the token once. It identifies the person on the command line (`TAMMA_TOKEN`) and when they
     /// sign in to the web UI. It gives no access by itself: grant a role with `tamma access grant`.
-    Add(PersonArgs),
+    ///
+    /// With --service, creates a service account: a program with tokens that cannot sign in.
+    Add(AddPersonArgs),
     /// List people and their tokens, including revoked ones
     List(ListPeopleArgs),
     /// Revoke a person's token and end their sessions
     Revoke(PersonArgs),
+    /// Deactivate an account: its tokens, sessions and streams end at once
+    Deactivate(PersonArgs),
+    /// Activate an account again
+    Activate(PersonArgs),
+    /// Link an account at an identity provider to a person
+    ///
+    /// The person keeps their name, roles and history, and needs no group to sign in.
+    Link(LinkArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct AddPersonArgs {
+    /// Create a service account
+    #[arg(long)]
+    service: bool,
+    #[command(flatten)]
+    of: PersonArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct LinkArgs {
+    /// Name of the identity provider in operator.yaml
+    #[arg(long, value_name = "NAME")]
+    provider: String,
+    /// Subject at the provider, as the refused sign-in shows it
+    #[arg(long)]
+    subject: String,
+    #[command(flatten)]
+    of: PersonArgs,
 }
 
 #[derive(Debug, Args)]
@@ -49,14 +82,43 @@ pub(super) fn run(command: &Command) -> Result<ExitCode> {
         Command::Add(arguments) => add(arguments),
         Command::List(arguments) => list(arguments),
         Command::Revoke(arguments) => revoke(arguments),
+        Command::Deactivate(of) => {
+            let account = AccountName { name: of.person.clone() };
+            change(of, "/people/deactivations", &account, "Deactivated")
+        }
+        Command::Activate(of) => {
+            let account = AccountName { name: of.person.clone() };
+            change(of, "/people/activations", &account, "Activated")
+        }
+        Command::Link(LinkArgs { provider, subject, of }) => {
+            let (name, provider) = (of.person.clone(), provider.clone());
+            let link = IdentityLink { name, provider, subject: subject.clone() };
+            change(of, "/people/identities", &link, "Linked")
+        }
     }
 }
 
-fn add(arguments: &PersonArgs) -> Result<ExitCode> {
+/// Changes an account and reports it.
+fn change(of: &PersonArgs, path: &str, body: &impl Serialize, done: &str) -> Result<ExitCode> {
+    client::block_on(&of.target, async {
+        let client = Client::new(&of.target)?;
+        let by = of.identity.resolve_name()?;
+        let persons: PersonList = client.post(path, &by, client::new_id(), body).await?;
+        if of.target.json {
+            output::print_json(&persons)?;
+        } else {
+            let name = sanitize(&of.person);
+            writeln!(anstream::stdout().lock(), "{done} {name}.")?;
+        }
+        Ok(ExitCode::SUCCESS)
+    })
+}
+
+fn add(AddPersonArgs { service, of: arguments }: &AddPersonArgs) -> Result<ExitCode> {
     client::block_on(&arguments.target, async {
         let client = Client::new(&arguments.target)?;
-        let (by, person) =
-            (arguments.identity.resolve_name()?, NewPerson { name: arguments.person.clone() });
+        let by = arguments.identity.resolve_name()?;
+        let person = NewPerson { name: arguments.person.clone(), service: *service };
         let issued: IssuedToken = client.post("/people", &by, client::new_id(), &person).await?;
         if arguments.target.json {
             output::print_json(&issued)?;
@@ -103,7 +165,11 @@ fn list(arguments: &ListPeopleArgs) -> Result<ExitCode> {
         if arguments.target.json {
             output::print_json(&persons)?;
         } else {
-            writeln!(anstream::stdout().lock(), "{}", format_people(&persons.people))?;
+            let mut text = format_people(&persons.people);
+            if !persons.accounts.is_empty() {
+                push_fmt(&mut text, format_args!("\n\n{}", format_accounts(&persons.accounts)));
+            }
+            writeln!(anstream::stdout().lock(), "{text}")?;
         }
         Ok(ExitCode::SUCCESS)
     })
@@ -126,6 +192,28 @@ fn format_people(people: &[PersonRecord]) -> String {
             sanitize(&person.name),
             style::format_ago(person.added_at, now),
             sanitize(&person.added_by),
+            status,
+        ]);
+    }
+    render_table(&table)
+}
+
+fn format_accounts(accounts: &[AccountView]) -> String {
+    let now = style::now();
+    let mut table = new_table(&["ACCOUNT", "KIND", "CREATED", "SIGNS IN WITH", "STATUS"]);
+    for account in accounts {
+        let status = match (&account.deactivated_at, &account.deactivated_by) {
+            (Some(at), Some(by)) => {
+                format!("deactivated {} by {}", style::format_ago(*at, now), sanitize(by))
+            }
+            _ => "active".to_owned(),
+        };
+        let issuers: Vec<_> = account.identities.iter().map(|it| sanitize(&it.issuer)).collect();
+        table.add_row([
+            sanitize(&account.name),
+            account.kind.clone(),
+            style::format_ago(account.created_at, now),
+            issuers.join(", "),
             status,
         ]);
     }

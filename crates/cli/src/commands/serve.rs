@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::Args;
 
-use super::backend_args::BackendArgs;
+use super::backend_args::{BackendArgs, MonitoringArgs};
 use super::up::ListenArgs;
 use crate::roles::{self, ProcessRoles};
 use crate::{data_folder, operator_file};
@@ -16,6 +16,8 @@ pub(super) struct ServeArgs {
     backend: BackendArgs,
     #[command(flatten)]
     listen: ListenArgs,
+    #[command(flatten)]
+    monitoring: MonitoringArgs,
 }
 
 pub(super) fn run(arguments: &ServeArgs) -> Result<ExitCode> {
@@ -24,6 +26,7 @@ pub(super) fn run(arguments: &ServeArgs) -> Result<ExitCode> {
     let operator = operator_file::read(&data)?.unwrap_or_default();
     let objects = arguments.backend.objects(&data);
     let server = Some(arguments.listen.server_config(&data, objects, operator)?);
-    let roles = ProcessRoles { server, worker: None, sign_in_as: None, data };
+    let monitoring = arguments.monitoring.monitoring;
+    let roles = ProcessRoles { server, worker: None, sign_in_as: None, monitoring, data };
     roles::run_standalone(&arguments.backend, roles)
 }

@@ -18,7 +18,7 @@ use tamma_store::{ObjectStorage, RegisteredProject, Store};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::backend_args::{BackendArgs, PromptArgs};
+use super::backend_args::{BackendArgs, MonitoringArgs, PromptArgs};
 use super::config::{self, ConfigStatus};
 use super::doctor::{self, CheckStatus};
 use super::sign_in;
@@ -53,6 +53,8 @@ pub(super) struct Args {
     slots: Option<u16>,
     #[command(flatten)]
     prompts: PromptArgs,
+    #[command(flatten)]
+    monitoring: MonitoringArgs,
     /// Run in the background; `tamma down` stops it
     #[arg(long)]
     detach: bool,
@@ -259,6 +261,7 @@ async fn run_roles(
             .ok()
             .filter(|_| !arguments.quiet && !arguments.background)
             .and_then(|name| name.parse().ok()),
+        monitoring: arguments.monitoring.monitoring,
         data: data.to_owned(),
     };
     let (quiet, background) = (arguments.quiet, arguments.background);

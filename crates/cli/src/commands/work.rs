@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::Args;
 
-use super::backend_args::{BackendArgs, PromptArgs};
+use super::backend_args::{BackendArgs, MonitoringArgs, PromptArgs};
 use crate::data_folder;
 use crate::roles::{self, ProcessRoles};
 
@@ -19,6 +19,8 @@ pub(super) struct WorkArgs {
     slots: u16,
     #[command(flatten)]
     prompts: PromptArgs,
+    #[command(flatten)]
+    monitoring: MonitoringArgs,
 }
 
 pub(super) fn run(arguments: &WorkArgs) -> Result<ExitCode> {
@@ -26,6 +28,7 @@ pub(super) fn run(arguments: &WorkArgs) -> Result<ExitCode> {
     let objects = arguments.backend.objects(&data);
     let slots = usize::from(arguments.slots);
     let worker = Some(roles::worker_config(&data, objects, slots, &arguments.prompts)?);
-    let roles = ProcessRoles { server: None, worker, sign_in_as: None, data };
+    let monitoring = arguments.monitoring.monitoring;
+    let roles = ProcessRoles { server: None, worker, sign_in_as: None, monitoring, data };
     roles::run_standalone(&arguments.backend, roles)
 }

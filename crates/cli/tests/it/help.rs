@@ -67,11 +67,17 @@ fn commands_are_listed_in_groups() {
     Team:
       knowledge    Manage the knowledge base
       alert        List and test alerts
-      person       Manage access tokens (operators only)
+      person       Manage people and service accounts (operators only)
       access       Manage the roles of people in projects (operators only)
-      audit        Verify that task histories were not tampered with
+      audit        Verify or export the audit log, and verify task histories
       permissions  List the effective permissions of people and agents
       agents       Show the agent pool: workers, runs, free slots and quotas
+
+    Sign-in:
+      login        Sign in with an identity provider
+      logout       Sign out
+      session      List and revoke sessions
+      token        Create, list and revoke access tokens
 
     Servers:
       serve        Start the API server

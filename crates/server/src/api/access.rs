@@ -2,11 +2,12 @@
 
 use axum::Json;
 use serde::Deserialize;
+use tamma_core::ids::TaskId;
 use utoipa::IntoParams;
 
 use super::ApiState;
 use super::extract::{CurrentPerson, JsonBody, QueryParams};
-use crate::dto::{AccessGrant, AccessImport, AccessList};
+use crate::dto::{AccessCheck, AccessGrant, AccessImport, AccessList};
 use crate::problem::Problem;
 
 /// Filter for roles.
@@ -80,4 +81,38 @@ pub(super) async fn import(
     JsonBody(request): JsonBody<AccessImport>,
 ) -> Result<Json<AccessList>, Problem> {
     Ok(Json(state.app.import_access(&by, request.project.as_deref()).await?))
+}
+
+/// Person, action and task of a check.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(super) struct CheckQuery {
+    /// Name of the person.
+    person: String,
+    /// Action, such as `approve`, `pause` or `read`.
+    action: String,
+    /// ID of the task.
+    task: uuid::Uuid,
+}
+
+/// Decides what a person can do with a task, and explains the decision. Nothing changes.
+#[utoipa::path(
+    get, path = "/access/check", tag = "people", operation_id = "check_access", params(CheckQuery),
+    responses(
+        (status = OK, body = AccessCheck),
+        (status = FORBIDDEN, body = Problem, content_type = "application/problem+json",
+            description = "The caller is not an operator."),
+        (status = NOT_FOUND, body = Problem, content_type = "application/problem+json",
+            description = "Task not found."),
+        (status = UNPROCESSABLE_ENTITY, body = Problem, content_type = "application/problem+json",
+            description = "Unknown action, or the name is not valid."),
+    )
+)]
+pub(super) async fn check(
+    state: ApiState,
+    CurrentPerson(by): CurrentPerson,
+    QueryParams(query): QueryParams<CheckQuery>,
+) -> Result<Json<AccessCheck>, Problem> {
+    let CheckQuery { person, action, task } = query;
+    Ok(Json(state.app.check_access(&by, &person, &action, TaskId(task)).await?))
 }

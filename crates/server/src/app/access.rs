@@ -10,6 +10,7 @@ use tamma_store::{AccessChange, AccessSource, ProjectRoles, RegisteredProject};
 
 use super::people::parse_name;
 use super::{App, Error, Principal};
+use crate::audit;
 use crate::clock;
 use crate::dto::{AccessGrant, AccessList, AccessRecord, ProjectAccess};
 
@@ -100,6 +101,7 @@ impl App {
         for AccessChange { person, role, .. } in &changes {
             let person = person.as_ref().map_or("everybody", Name::as_str);
             let role = role.map_or_else(|| "none".to_owned(), |role| role.to_string());
+            audit::note_action("grant", format_args!("{role} to {person}"));
             tracing::info!(
                 %by, auth_method = %by.auth_method, person, role, %project, %source,
                 "access changed"
@@ -156,7 +158,7 @@ fn held_roles(roles: &ProjectRoles, person: Option<&Name>) -> Vec<(Option<Name>,
     held.filter_map(|(name, role)| Some((Some(name.parse().ok()?), *role))).collect()
 }
 
-fn parse_role(text: &str) -> Result<PersonRole, Error> {
+pub(super) fn parse_role(text: &str) -> Result<PersonRole, Error> {
     text.trim().parse().map_err(|_| {
         let text: String = text.chars().take(40).collect();
         Error::invalid(

@@ -18,6 +18,7 @@ use temporalio_client::errors::WorkflowUpdateError;
 use tokio::time::error::Elapsed;
 
 use super::{App, Comparison, Error, Principal, TEMPORAL_TIMEOUT};
+use crate::audit;
 use crate::clock;
 use crate::dto::{TaskAction, TaskStatus};
 
@@ -38,6 +39,7 @@ impl App {
         if task_loop.state.is_terminal() && !is_rating {
             return Err(Error::Refused(Refusal::Ended(task_loop.state).to_string()));
         }
+        audit::note_action(&action, task);
         // Nothing is saved for somebody who cannot act on the task.
         by.authorize(Permission::Work, task_loop.project)?;
         let comments = match &action {
@@ -100,15 +102,22 @@ impl App {
         task_loop: &TaskLoop,
         action: &task_loop::Action,
     ) -> Result<Permission, Error> {
+        if matches!(action, task_loop::Action::Reply { .. }) {
+            return self.reply_permission(task_loop).await;
+        }
+        Ok(Permission::from(action))
+    }
+
+    /// Returns the permission that a reply to the agent's open question needs.
+    pub(super) async fn reply_permission(&self, task_loop: &TaskLoop) -> Result<Permission, Error> {
         let open = task_loop.open_question.as_ref();
-        let question = open.and_then(|open| open.agent_question.as_ref());
-        if let (task_loop::Action::Reply { .. }, Some(question)) = (action, question) {
+        if let Some(question) = open.and_then(|open| open.agent_question.as_ref()) {
             let text = self.store.text(question).await?;
             if !requested_permissions(&text).is_empty() {
                 return Ok(Permission::Decide);
             }
         }
-        Ok(Permission::from(action))
+        Ok(Permission::from(task_loop::AnswerKind::Reply))
     }
 
     /// Sends an action to the workflow of a task.

@@ -28,6 +28,7 @@ use temporalio_common::protos::temporal::api::history::v1::history_event::Attrib
 use temporalio_common::search_attributes::SearchAttributes;
 
 use super::{App, Error, Principal, TEMPORAL_TIMEOUT};
+use crate::audit;
 use crate::clock;
 use crate::dto::{AddedTask, NewTask};
 
@@ -52,6 +53,7 @@ impl App {
         validate_new_task(&new)?;
         let id = TaskId(new.id.unwrap_or_else(clock::new_id));
         let project = self.resolve_project(new.project.as_deref()).await?;
+        audit::note_action("add_task", id);
         by.authorize(Permission::Work, project.id)?;
         let rules = self.project_rules(&project.repository).await?;
         let submitted_plan = new.plan.take();

@@ -16,6 +16,7 @@ use tamma_store::{Conflict, KnowledgeAction, KnowledgeFilter, MatchRole, StoredE
 use uuid::Uuid;
 
 use super::{App, Error, Principal};
+use crate::audit;
 use crate::clock;
 use crate::dto::{
     KnowledgeChange, KnowledgeCheckRequest, KnowledgeCheckResult, KnowledgeDecision, KnowledgeEdit,
@@ -152,6 +153,7 @@ impl App {
     ) -> Result<KnowledgeEntryDetail, Error> {
         let stored = self.store.knowledge_entry(self.resolve_entry_id(id_or_digits).await?).await?;
         let mut entry = stored.entry;
+        audit::note_action(decision.status, entry.id);
         authorize_scope(by, Permission::Decide, entry.scope)?;
         if !entry.status.can_become(decision.status) {
             return Err(Error::Refused(format!(

@@ -14,6 +14,7 @@ use temporalio_client::WorkflowExecuteUpdateOptions;
 use temporalio_client::errors::WorkflowUpdateError;
 
 use super::{App, Error, Principal, TEMPORAL_TIMEOUT};
+use crate::audit;
 use crate::clock;
 use crate::dto::{MergeQueueActionBody, MergeQueueView, QueueBuildView, QueueEntryView};
 
@@ -67,6 +68,8 @@ impl App {
             )
         };
         let stored = self.store.merge_queue(&id).await?.ok_or_else(missing)?;
+        let action = if pause { "pause" } else { "resume" };
+        audit::note_action(action, format!("{}/{}/{}", id.forge, id.repository, id.branch));
         by.authorize(Permission::Decide, stored.project)?;
         let reason = reason.filter(|it| !it.trim().is_empty());
         let reason = reason.unwrap_or_else(|| format!("paused by {}", by.name));

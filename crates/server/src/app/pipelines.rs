@@ -27,6 +27,7 @@ use temporalio_client::{
 };
 
 use super::{App, Error, Principal, TEMPORAL_TIMEOUT};
+use crate::audit;
 use crate::clock;
 use crate::dto::{EarlierPhase, NewPipelineRun, PhaseOutput, PipelineAction, PipelineView};
 
@@ -155,6 +156,7 @@ impl App {
         action: PipelineAction,
     ) -> Result<PipelineView, Error> {
         let story = self.store.pipeline(id).await?;
+        audit::note_action(action, id);
         by.authorize(action.permission(), story.project)?;
         let action = match action {
             PipelineAction::Resume => return self.resume_pipeline(by, &story).await,

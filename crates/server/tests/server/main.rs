@@ -4,16 +4,20 @@
 
 mod access_matrix;
 mod alerts;
+mod audit_log;
 mod authentication;
 mod browser;
 mod chat;
 mod fake_forge;
+mod fake_provider;
 mod forge_polling;
 mod forges;
+mod identity;
 mod knowledge;
 mod lists;
 mod live;
 mod many_tasks;
+mod monitoring;
 mod oversight;
 mod pages;
 mod people;

@@ -329,7 +329,15 @@ async fn a_session_ends_with_the_servers_token() {
     let soon = chrono::DateTime::UNIX_EPOCH + chrono::TimeDelta::days(40_000);
     let now = soon - chrono::TimeDelta::days(1);
     let store = &server.store;
-    store.open_session(browser, &name, old, soon).await.expect("opened");
+    let new = tamma_store::NewSession {
+        hash: browser,
+        person: &name,
+        proof: tamma_store::SessionProof::Token(old),
+        kind: tamma_store::SessionKind::Web,
+        client: None,
+        until: soon,
+    };
+    store.open_session(new).await.expect("opened");
     let person = async |token| {
         let session = store.session(browser, token, now).await.expect("response");
         session.map(|session| session.person.to_string())

@@ -4,7 +4,9 @@
 
 mod access;
 mod audit;
+mod audit_log;
 mod conversations;
+mod credentials;
 mod deliveries;
 mod effects;
 mod embeddings;
@@ -12,6 +14,7 @@ mod forges;
 mod growth;
 mod idempotency;
 mod inline_jobs;
+mod installation_metrics;
 mod job_facts;
 mod knowledge;
 mod leases;

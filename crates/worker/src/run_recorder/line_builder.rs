@@ -23,6 +23,7 @@ use tamma_store::{LineKind, ModelCall, NewLine, RunUpdate};
 use super::PromptRecord;
 use super::relative_paths::relative_paths;
 use super::tool_call::ToolCallState;
+use crate::task_trace::EndedCall;
 
 /// Function that removes secrets from text.
 pub type Redact = Arc<dyn Fn(&str) -> String + Send + Sync>;
@@ -108,6 +109,8 @@ pub(super) struct LineBuilder {
     tools_changed: bool,
     /// IDs of the calls that have ended. Later updates about them are only in the transcript.
     ended_tools: BTreeSet<String>,
+    /// Calls that have ended since they were taken.
+    ended_calls: Vec<EndedCall>,
     lines: VecDeque<NewLine>,
     model_calls: VecDeque<ModelCall>,
     /// Prompt that a resumed session gets instead of the recorded one.
@@ -138,6 +141,7 @@ impl LineBuilder {
             tools: BTreeMap::new(),
             tools_changed: false,
             ended_tools: BTreeSet::new(),
+            ended_calls: Vec::new(),
             lines: VecDeque::new(),
             model_calls: VecDeque::new(),
             continuation: None,
@@ -359,6 +363,8 @@ impl LineBuilder {
         self.tools_changed = true;
         self.ended_tools.insert(id.to_owned());
         let (text, data) = call.to_line(id, at, &|text: &str| self.shown(text));
+        let ended = call.ended(id, at, &|text: &str| self.shown(text));
+        self.ended_calls.push(ended);
         self.line(at, LineKind::Tool, &text, Some(data));
     }
 
@@ -524,6 +530,11 @@ impl LineBuilder {
     /// Takes the records that are not in the transcript yet.
     pub(super) fn take_records(&mut self) -> Vec<Value> {
         std::mem::take(&mut self.records)
+    }
+
+    /// Takes the tool calls that have ended.
+    pub(super) fn take_ended_calls(&mut self) -> Vec<EndedCall> {
+        std::mem::take(&mut self.ended_calls)
     }
 
     /// Removes secrets and control sequences from text.

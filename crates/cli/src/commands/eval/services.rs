@@ -61,7 +61,8 @@ async fn run_roles(
     let prompts = PromptArgs { allow_project_prompts: false };
     let worker = roles::worker_config(&data, objects, SLOTS, &prompts)?;
     let worker = WorkerConfig { environment, operator, ..worker };
-    let roles = ProcessRoles { server: Some(server), worker: Some(worker), sign_in_as: None, data };
+    let (server, worker) = (Some(server), Some(worker));
+    let roles = ProcessRoles { server, worker, sign_in_as: None, monitoring: None, data };
     let (ready, url) = oneshot::channel();
     let running = roles.run(&backends, stop, |url, _| {
         // The receiver is gone only if the evaluation has ended.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 use rstest::rstest;
 use serde_json::json;
-use tamma_core::operator::{OperatorConfig, WebOrigin, is_public_address};
+use tamma_core::operator::{OperatorConfig, SyslogAddress, WebOrigin, is_public_address};
 use tamma_core::rules::{self, ConfigFile, LoadedRules};
 
 const EXAMPLE: &str = include_str!("../../../../../examples/operator.yaml");
@@ -84,8 +84,12 @@ chat: {url: 'http://127.0.0.1:11434/v1', model: small}
 embeddings: {url: 'https://api.example/v1', model: vectors}
 models: [haiku, opus]
 prices: {mine: {input: 1, cached: 0.1, output: 2}}
+audit: {syslog: 'udp://[::1]', webhook: {url: 'http://127.0.0.1:1/x', secret: whsec_aHVzaA==}}
 ";
     let config = OperatorConfig::parse(text).unwrap();
+    let syslog = config.audit.syslog.as_deref().and_then(SyslogAddress::parse);
+    assert_eq!(syslog, Some(SyslogAddress::Udp("::1".to_owned(), 514)));
+    assert!(!format!("{:?}", config.audit).contains("whsec"), "secrets are not printed");
     assert!(config.allows_variable("SHOP_KEY") && config.allows_alert_host("::1"));
     assert_eq!(config.chat.map(|api| api.model).as_deref(), Some("small"));
     assert_eq!(config.prices.len(), 1);
@@ -109,6 +113,13 @@ prices: {mine: {input: 1, cached: 0.1, output: 2}}
 #[case("upstreams: {A: ['https://ann:hush@x']}", "`upstreams`: an entry is not a URL")]
 #[case("chat: {url: 'ftp://hush', model: m}", "`chat`: an entry is not a URL")]
 #[case("alert_hosts: ['https://x/']", "not a host name")]
+#[case("audit: {syslog: 'logs.example:514'}", "`audit.syslog`")]
+#[case("audit: {syslog: 'unix://dev/log'}", "`audit.syslog`")]
+#[case("audit: {webhook: {url: 'https://x', secret: hush}}", "`secret` is not `whsec_`")]
+#[case(
+    "audit: {webhook: {url: 'hush', secret: whsec_a}}",
+    "`audit.webhook`: an entry is not a URL"
+)]
 fn problems_of_an_operator_file_are_reported_without_values(
     #[case] text: &str,
     #[case] expected: &str,

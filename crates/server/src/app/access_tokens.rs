@@ -1,0 +1,123 @@
+//! Access tokens with a label, a limit and an end. People manage their own, operators everybody's.
+
+use chrono::TimeDelta;
+use tamma_core::access::{Permission, PersonRole, TokenLimit};
+use tamma_core::ids::{Digest, Name};
+use tamma_store::{AccessToken, NewAccessToken};
+use uuid::Uuid;
+
+use super::access::parse_role;
+use super::people::parse_name;
+use super::{App, Error, Principal};
+use crate::clock;
+use crate::dto::{CreatedToken, NewToken, TokenList, TokenView};
+use crate::security_events::{SecurityEvent, record};
+
+/// Maximum length of a label, in characters.
+const MAX_LABEL: usize = 100;
+
+/// Maximum lifetime of a token that has an end, in days.
+const MAX_DAYS: u32 = 3650;
+
+impl App {
+    /// Creates a token. Only its hash is stored, so the response is the only copy.
+    pub(crate) async fn create_token(
+        &self,
+        by: &Principal,
+        new: &NewToken,
+    ) -> Result<CreatedToken, Error> {
+        let person = managed_person(by, new.person.as_deref())?;
+        let person = person.unwrap_or_else(|| by.name.clone());
+        let label = new.label.trim();
+        let length = label.chars().count();
+        if length == 0 || length > MAX_LABEL || label.contains(char::is_control) {
+            return Err(Error::invalid(
+                "The label must be one line of 1 to 100 characters.",
+                "Name the program or machine that uses the token, such as `laptop`.",
+            ));
+        }
+        let days = new.expires_in_days.unwrap_or(1);
+        if !(1..=MAX_DAYS).contains(&days) {
+            return Err(Error::invalid(
+                format!("A token cannot expire in {days} days."),
+                format!("Use 1 to {MAX_DAYS} days."),
+            ));
+        }
+        let role = new.role.as_deref().map(parse_role).transpose()?;
+        let mut projects = Vec::new();
+        for project in &new.projects {
+            projects.push(self.resolve_project(Some(project)).await?.id);
+        }
+        let is_limited = role.is_some() || !projects.is_empty();
+        let limit = is_limited.then(|| TokenLimit {
+            role: role.unwrap_or(PersonRole::Approver),
+            projects: (!projects.is_empty()).then(|| projects.into_iter().collect()),
+        });
+        let (now, secret) = (clock::now(), clock::new_token());
+        let expires_at = new.expires_in_days.map(|days| now + TimeDelta::days(i64::from(days)));
+        let token = NewAccessToken {
+            id: clock::new_id(),
+            person: person.clone(),
+            label: label.to_owned(),
+            hash: Digest::of(secret.as_bytes()),
+            limit: limit.clone(),
+            expires_at,
+            by: by.name.clone(),
+        };
+        self.store.add_access_token(&token).await?;
+        record(SecurityEvent::TokenCreated, person.as_str(), by.as_str(), label);
+        let created = AccessToken {
+            id: token.id,
+            person,
+            label: token.label,
+            limit,
+            created_by: token.by,
+            created_at: now,
+            expires_at,
+            last_used_at: None,
+            revoked: None,
+        };
+        Ok(CreatedToken { secret, token: TokenView::from(created) })
+    }
+
+    /// Lists the tokens of the person, or everybody's for an operator who names nobody.
+    pub(crate) async fn list_tokens(
+        &self,
+        by: &Principal,
+        person: Option<&str>,
+    ) -> Result<TokenList, Error> {
+        let person = managed_person(by, person)?;
+        let tokens = self.store.access_tokens(person.as_ref()).await?;
+        Ok(TokenList { tokens: tokens.into_iter().map(TokenView::from).collect() })
+    }
+
+    /// Revokes a token, effective immediately.
+    pub(crate) async fn revoke_token(&self, by: &Principal, id: Uuid) -> Result<(), Error> {
+        let owner = managed_person(by, None)?;
+        let person = self.store.revoke_access_token(id, owner.as_ref(), by).await?;
+        let person =
+            person.ok_or_else(|| Error::NotFound { what: "token", key: id.to_string() })?;
+        record(SecurityEvent::TokenRevoked, person.as_str(), by.as_str(), &id.to_string());
+        Ok(())
+    }
+}
+
+/// Returns the person whose tokens and sessions a caller manages: the named one, else their own, or
+/// everybody's (`None`) for an operator.
+pub(super) fn managed_person(by: &Principal, person: Option<&str>) -> Result<Option<Name>, Error> {
+    if !by.manages_credentials {
+        return Err(Error::Refused(
+            "A token with a limit cannot manage tokens and sessions.".to_owned(),
+        ));
+    }
+    let named = person.map(parse_name).transpose()?;
+    if by.rights.allows_anywhere(Permission::Operate) {
+        return Ok(named);
+    }
+    match named {
+        Some(named) if named.as_str().to_lowercase() != by.as_str().to_lowercase() => {
+            Err(Error::NotOperator)
+        }
+        _ => Ok(Some(by.name.clone())),
+    }
+}

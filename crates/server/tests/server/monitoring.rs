@@ -1,0 +1,52 @@
+//! Monitoring endpoint: probes and metrics, without a token.
+
+use tamma_server::MonitoringServer;
+use tokio_util::sync::CancellationToken;
+
+use crate::test_server::{TestServer, temporal_client};
+
+#[tokio::test]
+async fn probes_and_metrics_need_no_token_and_name_no_task() {
+    let server = TestServer::new().await;
+    let (stop, done) = (CancellationToken::new(), CancellationToken::new());
+    let backends = (server.store.clone(), temporal_client().await);
+    let address = "127.0.0.1:0".parse().expect("address");
+    let monitoring =
+        MonitoringServer::bind(address, backends, true, stop.clone()).await.expect("bound");
+    let url = format!("http://{}", monitoring.address());
+    let running = tokio::spawn(monitoring.run(done.clone()));
+    let http = reqwest::Client::builder().no_proxy().build().expect("client");
+    let get = async |path: &str| {
+        let response = http.get(format!("{url}{path}")).send().await.expect("response");
+        (response.status().as_u16(), response.text().await.expect("text"))
+    };
+    assert_eq!(get("/livez").await, (200, "live\n".to_owned()));
+    let (status, text) = get("/readyz").await;
+    assert!(status == 200 && text.contains(r#""ready":true"#), "{status} {text}");
+
+    assert_eq!(server.get("/health").await.0, 200);
+    let missing = "/tasks/0192a000-0000-7000-8000-0000000000ff/diff";
+    assert_eq!(server.get(missing).await.0, 404);
+    let (status, text) = get("/metrics").await;
+    assert_eq!(status, 200);
+    for expected in [
+        "# TYPE tamma_http_requests_total counter\n",
+        r#"tamma_http_requests_total{method="GET",route="/api/v1/health",status="2xx"} "#,
+        r#"tamma_http_requests_total{method="GET",route="/api/v1/tasks/{id}/diff",status="4xx"} "#,
+        r#"tamma_http_request_duration_seconds_bucket{kind="access",le="+Inf"} "#,
+        "tamma_installation_up 1\n",
+        "tamma_installation_workers 0\n",
+        "tamma_installation_audit_pending_entries ",
+    ] {
+        assert!(text.contains(expected), "{expected} is not in {text}");
+    }
+    assert!(!text.contains("0192a000"), "{text}");
+
+    stop.cancel();
+    let (status, text) = get("/readyz").await;
+    assert!(status == 503 && text.contains(r#""stopping":true"#), "{status} {text}");
+    assert_eq!(get("/livez").await.0, 200, "it is still alive");
+    done.cancel();
+    running.await.expect("no panic").expect("clean exit");
+    server.end().await;
+}
