@@ -612,7 +612,7 @@ def start_tamma(tamma: Tamma, issuer: str, directory: Directory | None) -> subpr
     tamma.operator = operator_command
     tamma.token = (folder / "data" / "operator-token").read_text().strip()
     added = operator_command("task", "add", "Round totals half to even", "--json")
-    tamma.task = re.search(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", added.stdout).group(0)
+    tamma.task = json.loads(added.stdout)["task"]["id"]
     created = tamma.api("POST", "/api/v1/projects", tamma.token, {"name": "elsewhere", "repository": "/elsewhere"})
     assert created.status == 200, created.text
     return up

@@ -121,8 +121,8 @@ pub(super) async fn create_token(
     session: Session,
     fields: FormFields,
 ) -> PageResult {
-    let days = fields.non_empty("days").and_then(|days| days.parse().ok());
-    let days: Option<i64> = days.filter(|days| (1..=3650).contains(days));
+    let days = fields.non_empty("days").and_then(|days| days.parse::<i64>().ok());
+    let days = days.filter(|days| (1..=3650).contains(days));
     let new = NewToken {
         label: fields.text("label"),
         role: fields.non_empty("role"),
