@@ -383,6 +383,8 @@ async fn a_token_with_a_limit_has_less_than_its_owner_and_makes_no_other() {
     let mut browser = crate::browser::Browser::anonymous(&company.server);
     let response = browser.post("/hello", "/hello", &format!("token={robot}&to=%2F")).await;
     assert_eq!(response.status(), 403);
+    let link = company.call(Method::POST, "/api/v1/sign-in-links", robot, &none).await;
+    assert_eq!(link.0, 409, "nor with a link");
     company.server.end().await;
 }
 
