@@ -142,9 +142,9 @@ pub struct ProviderSignIn {
 /// Person whose groups were read again.
 #[derive(Debug, Clone)]
 pub struct ProviderCheck {
-    /// Groups now.
-    pub groups: Vec<String>,
-    /// Tokens, which the provider may have replaced.
+    /// Groups now; `None` if the provider replaced the tokens and then did not answer.
+    pub groups: Option<Vec<String>>,
+    /// Tokens, which the provider may have replaced. Save them in any case.
     pub tokens: ProviderTokens,
 }
 
@@ -391,7 +391,7 @@ impl OidcClient {
             && let Some(claims) = self.user_info(&document, tokens, subject).await?
             && let Some(groups) = self.groups(&claims)
         {
-            return Ok(ProviderCheck { groups, tokens: tokens.clone() });
+            return Ok(ProviderCheck { groups: Some(groups), tokens: tokens.clone() });
         }
         let Some(refresh_token) = &tokens.refresh_token else {
             return Err(self.refused("the login has expired, and there is no refresh token"));
@@ -399,18 +399,31 @@ impl OidcClient {
         let form = [("grant_type", "refresh_token"), ("refresh_token", refresh_token.as_str())];
         let response = self.request_tokens(&document, &form).await?;
         let tokens = response.tokens(Some(tokens), now);
-        let claims = match &response.id_token {
-            Some(token) => {
-                let purpose = TokenPurpose::Identity(None);
-                let claims = self.verify(&document, token, purpose, now).await?;
-                self.require_subject(claims.sub.as_deref(), subject)?;
-                claims.other
-            }
-            None => Map::new(),
-        };
-        let info = self.user_info(&document, &tokens, subject).await?;
-        let groups = info.and_then(|info| self.groups(&info)).or_else(|| self.groups(&claims));
-        Ok(ProviderCheck { groups: groups.unwrap_or_default(), tokens })
+        let id_token = response.id_token.as_deref();
+        match self.read_groups(&document, id_token, &tokens, subject, now).await {
+            Ok(groups) => Ok(ProviderCheck { groups: Some(groups), tokens }),
+            Err(error) if error.is_retryable() => Ok(ProviderCheck { groups: None, tokens }),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Reads the groups of a person with new tokens. Without a claim, there are none.
+    async fn read_groups(
+        &self,
+        document: &ProviderDocument,
+        id_token: Option<&str>,
+        tokens: &ProviderTokens,
+        subject: &str,
+        now: Timestamp,
+    ) -> Result<Vec<String>, OidcError> {
+        let info = self.user_info(document, tokens, subject).await?;
+        if let Some(groups) = info.and_then(|info| self.groups(&info)) {
+            return Ok(groups);
+        }
+        let Some(id_token) = id_token else { return Ok(Vec::new()) };
+        let claims = self.verify(document, id_token, TokenPurpose::Identity(None), now).await?;
+        self.require_subject(claims.sub.as_deref(), subject)?;
+        Ok(self.groups(&claims.other).unwrap_or_default())
     }
 
     /// Verifies a logout token that the provider sent.

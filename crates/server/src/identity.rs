@@ -435,21 +435,24 @@ impl IdentityService {
                 return Ok(self.store.finish_login_check(login.id, refused, now).await?);
             }
             Err(error) => {
-                self.store.finish_login_check(login.id, LoginCheck::Unknown, now).await?;
+                let unknown = LoginCheck::Unknown { tokens: None };
+                self.store.finish_login_check(login.id, unknown, now).await?;
                 tracing::warn!(%error, "cannot check the groups of a login");
-                if now - login.checked_at > MAX_UNCHECKED {
-                    return Err(provider_error(error));
-                }
-                return Ok(());
+                return without_answer(login, now);
             }
         };
-        let known = self.store.identity(&login.issuer, &login.subject).await?;
-        let is_linked = known.is_some_and(|known| known.is_linked);
         let text = serde_json::to_string(&checked.tokens);
         let text = text.map_err(|error| Error::Internal(error.into()))?;
         let sealed = self.seal(&context, &text)?;
-        let result = if client.settings().admits(&checked.groups) || is_linked {
-            LoginCheck::Admitted { groups: &checked.groups, tokens: &sealed }
+        let Some(groups) = checked.groups else {
+            let unknown = LoginCheck::Unknown { tokens: Some(&sealed) };
+            self.store.finish_login_check(login.id, unknown, now).await?;
+            return without_answer(login, now);
+        };
+        let known = self.store.identity(&login.issuer, &login.subject).await?;
+        let is_linked = known.is_some_and(|known| known.is_linked);
+        let result = if client.settings().admits(&groups) || is_linked {
+            LoginCheck::Admitted { groups: &groups, tokens: &sealed }
         } else {
             ended("no group with a role is left");
             LoginCheck::NotAdmitted
@@ -491,6 +494,15 @@ impl IdentityService {
         }
         Ok(roles)
     }
+}
+
+/// Decides about a login whose provider did not answer: it stays valid for a while.
+fn without_answer(login: &CheckedLogin, now: Timestamp) -> Result<(), Error> {
+    if now - login.checked_at <= MAX_UNCHECKED {
+        return Ok(());
+    }
+    let source = "no check of the groups for too long".into();
+    Err(Error::Unavailable { what: "the identity provider", source })
 }
 
 /// Secrets of a browser's sign-in, derived from its cookie, so that they are stored nowhere else.

@@ -69,7 +69,10 @@ pub enum LoginCheck<'a> {
     /// Provider refused: this login ends.
     Refused,
     /// Provider did not answer. The next request asks again.
-    Unknown,
+    Unknown {
+        /// Sealed tokens, if the provider has replaced them.
+        tokens: Option<&'a str>,
+    },
 }
 
 impl Store {
@@ -293,10 +296,15 @@ impl Store {
                 .fetch_all(&self.steps)
                 .await?;
             }
-            LoginCheck::Unknown => {
-                sqlx::query!("UPDATE logins SET checking_until = NULL WHERE id = $1", login)
-                    .execute(&self.steps)
-                    .await?;
+            LoginCheck::Unknown { tokens } => {
+                sqlx::query!(
+                    "UPDATE logins SET checking_until = NULL, tokens = coalesce($2, tokens)
+                     WHERE id = $1",
+                    login,
+                    tokens,
+                )
+                .execute(&self.steps)
+                .await?;
             }
         }
         Ok(())

@@ -6,6 +6,7 @@ run. Browsers are followed by hand: redirects, forms and cookies, as a browser w
 usage: run.py <program folder> [--quick]    (quick: oidc-provider only)
 """
 
+import datetime
 import html
 import http.cookiejar
 import json
@@ -383,8 +384,15 @@ def check_accounts(tamma: Tamma, issuer: str) -> None:
     browser = Browser()
     browser.sign_in(tamma.url, "protocol", "dan")
     token = tamma.device_token("protocol", "dan", browser)
-    created = tamma.api("POST", "/api/v1/tokens", token, {"label": "ci", "role": "viewer", "expires_in_days": 1}).json()
-    secret = created["secret"]
+    def create(label: str, seconds: int) -> str:
+        end = datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=seconds)
+        new = {"label": label, "role": "viewer", "expires_at": end.isoformat()}
+        return tamma.api("POST", "/api/v1/tokens", token, new).json()["secret"]
+
+    secret, brief = create("ci", 3600), create("brief", 5)
+    check(not tamma.api("GET", "/api/v1/tasks", brief).denied, "a token that expires in 5 s works")
+    took = wait("the end of the token", lambda: tamma.api("GET", "/api/v1/tasks", brief).status == 401, 15)
+    check(took < 8, f"and is refused after {took:.0f} s")
     check(not tamma.api("GET", "/api/v1/tasks", secret).denied, "a token with a limit reads")
     denied = tamma.api("POST", "/api/v1/tasks", secret, {"project": "shop", "title": "No"}).denied
     check(denied, "and does nothing else, although its owner decides")
@@ -604,7 +612,7 @@ def start_tamma(tamma: Tamma, issuer: str, directory: Directory | None) -> subpr
     tamma.operator = operator_command
     tamma.token = (folder / "data" / "operator-token").read_text().strip()
     added = operator_command("task", "add", "Round totals half to even", "--json")
-    tamma.task = re.search(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", added.stdout).group(0)
+    tamma.task = json.loads(added.stdout)["task"]["id"]
     created = tamma.api("POST", "/api/v1/projects", tamma.token, {"name": "elsewhere", "repository": "/elsewhere"})
     assert created.status == 200, created.text
     return up

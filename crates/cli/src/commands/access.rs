@@ -206,7 +206,7 @@ fn remaining_role(access: &AccessList, person: &str) -> Option<String> {
     let person = sanitize(person);
     Some(format!(
         "{person} is still {article} {role} through the role for everybody. To revoke that one, \
-         run `tamma access revoke --everybody`; to end all access, `tamma person revoke {person}`."
+         run `tamma access revoke --everybody`; to end all access, `tamma person deactivate {person}`."
     ))
 }
 

@@ -4,6 +4,7 @@ use std::io::Write as _;
 use std::process::ExitCode;
 
 use anyhow::Result;
+use chrono::TimeDelta;
 use clap::{Args, Subcommand};
 use tamma_server::dto::{CreatedToken, NewToken, TokenId, TokenList, TokenView};
 use uuid::Uuid;
@@ -40,8 +41,8 @@ pub(crate) struct CreateTokenArgs {
     #[arg(long = "project", value_name = "PROJECT")]
     projects: Vec<String>,
     /// Days until it expires
-    #[arg(long, value_name = "DAYS")]
-    expires: Option<u32>,
+    #[arg(long, value_name = "DAYS", value_parser = clap::value_parser!(u16).range(1..=3650))]
+    expires: Option<u16>,
     /// Owner, such as a service account (operators)
     #[arg(long = "for", value_name = "NAME")]
     person: Option<String>,
@@ -89,7 +90,7 @@ fn create(arguments: &CreateTokenArgs) -> Result<ExitCode> {
             person: arguments.person.clone(),
             role: arguments.role.clone(),
             projects: arguments.projects.clone(),
-            expires_in_days: arguments.expires,
+            expires_at: arguments.expires.map(|days| style::now() + TimeDelta::days(days.into())),
         };
         let created: CreatedToken = client.post("/tokens", &by, client::new_id(), &new).await?;
         if arguments.target.json {
@@ -170,8 +171,6 @@ fn format_tokens(tokens: &[TokenView]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use chrono::TimeDelta;
-
     use super::*;
 
     #[test]

@@ -1,6 +1,7 @@
 //! Personal access tokens, for operators only.
 
 use axum::{Extension, Json};
+use tamma_core::actor::AuthMethod;
 use tamma_store::SessionProof;
 
 use super::ApiState;
@@ -149,6 +150,9 @@ pub(super) async fn create_sign_in_link(
     Extension(caller): Extension<Caller>,
     Extension(authenticator): Extension<Authenticator>,
 ) -> Result<Json<SignInLink>, Problem> {
+    if by.auth_method == AuthMethod::ServiceToken {
+        return Err(Error::Refused("Service accounts cannot sign in.".to_owned()).into());
+    }
     let proof = match caller {
         Caller::Person(person) => person.proof(),
         Caller::Operator(_) => SessionProof::Token(authenticator.operator_token()),

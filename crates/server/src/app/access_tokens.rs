@@ -1,6 +1,6 @@
 //! Access tokens with a label, a limit and an end. People manage their own, operators everybody's.
 
-use chrono::TimeDelta;
+use chrono::{DateTime, TimeDelta, Utc};
 use tamma_core::access::{Permission, PersonRole, TokenLimit};
 use tamma_core::ids::{Digest, Name};
 use tamma_store::{AccessToken, NewAccessToken};
@@ -16,8 +16,8 @@ use crate::security_events::{SecurityEvent, record};
 /// Maximum length of a label, in characters.
 const MAX_LABEL: usize = 100;
 
-/// Maximum lifetime of a token that has an end, in days.
-const MAX_DAYS: u32 = 3650;
+/// Maximum lifetime of a token that has an end.
+const MAX_LIFETIME: TimeDelta = TimeDelta::days(3653);
 
 impl App {
     /// Creates a token. Only its hash is stored, so the response is the only copy.
@@ -36,11 +36,12 @@ impl App {
                 "Name the program or machine that uses the token, such as `laptop`.",
             ));
         }
-        let days = new.expires_in_days.unwrap_or(1);
-        if !(1..=MAX_DAYS).contains(&days) {
+        let now = clock::now();
+        let is_possible = |end: DateTime<Utc>| end > now && end < now + MAX_LIFETIME;
+        if !new.expires_at.is_none_or(is_possible) {
             return Err(Error::invalid(
-                format!("A token cannot expire in {days} days."),
-                format!("Use 1 to {MAX_DAYS} days."),
+                "A token must expire in the future, within 10 years.",
+                "Choose another end, or leave it out.",
             ));
         }
         let role = new.role.as_deref().map(parse_role).transpose()?;
@@ -53,8 +54,7 @@ impl App {
             role: role.unwrap_or(PersonRole::Approver),
             projects: (!projects.is_empty()).then(|| projects.into_iter().collect()),
         });
-        let (now, secret) = (clock::now(), clock::new_token());
-        let expires_at = new.expires_in_days.map(|days| now + TimeDelta::days(i64::from(days)));
+        let (secret, expires_at) = (clock::new_token(), new.expires_at);
         let token = NewAccessToken {
             id: clock::new_id(),
             person: person.clone(),

@@ -1,7 +1,7 @@
 //! First access tokens of people, and accounts. Operators manage them.
 
 use tamma_core::ids::{Digest, Name};
-use tamma_store::Conflict;
+use tamma_store::{AccountKind, Conflict};
 
 use super::{App, Error, Principal};
 use crate::clock;
@@ -21,6 +21,12 @@ impl App {
         let name = parse_name(&new.name)?;
         if new.service {
             return self.add_service_account(by, &name).await;
+        }
+        if self.store.account_kind(&name).await? == AccountKind::Service {
+            return Err(Error::invalid(
+                format!("{name} is a service account."),
+                "Give it another token with `tamma token create --for NAME`.",
+            ));
         }
         let token = clock::new_token();
         let hash = Digest::of(token.as_bytes());

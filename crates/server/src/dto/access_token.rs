@@ -20,9 +20,9 @@ pub struct NewToken {
     /// IDs or names of the projects in which it can be used; empty for all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub projects: Vec<String>,
-    /// Days until it expires; omitted if it does not.
+    /// End; omitted if it has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub expires_in_days: Option<u32>,
+    pub expires_at: Option<DateTime<Utc>>,
 }
 
 /// Newly created token.

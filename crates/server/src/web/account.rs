@@ -1,6 +1,7 @@
 //! Account page: the person's sessions and access tokens.
 
 use askama::Template;
+use chrono::TimeDelta;
 use tamma_core::format::pluralize;
 use tamma_store::OpenSession;
 
@@ -120,10 +121,12 @@ pub(super) async fn create_token(
     session: Session,
     fields: FormFields,
 ) -> PageResult {
+    let days = fields.non_empty("days").and_then(|days| days.parse::<i64>().ok());
+    let days = days.filter(|days| (1..=3650).contains(days));
     let new = NewToken {
         label: fields.text("label"),
         role: fields.non_empty("role"),
-        expires_in_days: fields.non_empty("days").and_then(|days| days.parse().ok()),
+        expires_at: days.map(|days| clock::now() + TimeDelta::days(days)),
         ..NewToken::default()
     };
     let created = async { state.app.create_token(&session.acting_person()?, &new).await };

@@ -2,8 +2,8 @@
 //!
 //! The server asks for an access token once: a person's own, or the server's together with a name. A
 //! sign-in link, which `tamma up` and `tamma sign-in` print, or an identity provider replaces the
-//! token. The session lasts no longer than the token, or the login at the provider. Every browser gets a secret cookie that other sites cannot
-//! send, and every form carries its hash.
+//! token. The session lasts no longer than the token, or the login at the provider. Every browser gets
+//! a secret cookie that other sites cannot send, and every form carries its hash.
 
 use std::net::IpAddr;
 

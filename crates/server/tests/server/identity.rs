@@ -352,7 +352,9 @@ async fn a_token_with_a_limit_has_less_than_its_owner_and_makes_no_other() {
     let company = Company::new().await;
     company.server.grant("greeter", "Max", "approver").await;
     let max = company.server.token_of("Max").await;
-    let new = json!({ "label": "ci", "role": "viewer", "expires_in_days": 1 });
+    let past = json!({ "label": "ci", "expires_at": "2020-01-01T00:00:00Z" });
+    assert_eq!(company.call(Method::POST, "/api/v1/tokens", &max, &past).await.0, 422);
+    let new = json!({ "label": "ci", "role": "viewer" });
     let (status, created) = company.call(Method::POST, "/api/v1/tokens", &max, &new).await;
     assert_eq!(status, 200, "{created}");
     let secret = created["secret"].as_str().expect("token");
@@ -381,6 +383,8 @@ async fn a_token_with_a_limit_has_less_than_its_owner_and_makes_no_other() {
     let mut browser = crate::browser::Browser::anonymous(&company.server);
     let response = browser.post("/hello", "/hello", &format!("token={robot}&to=%2F")).await;
     assert_eq!(response.status(), 403);
+    let link = company.call(Method::POST, "/api/v1/sign-in-links", robot, &none).await;
+    assert_eq!(link.0, 409, "nor with a link");
     company.server.end().await;
 }
 
