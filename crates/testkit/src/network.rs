@@ -120,14 +120,13 @@ impl Network {
         let mut batch = format!(
             "link add {bridge} type bridge\naddress add {own}/24 dev {bridge}\nlink set {bridge} up\n"
         );
-        for (number, host) in network.hosts.iter().enumerate() {
-            let Some(namespace) = &host.namespace else { continue };
-            let link = format!("tmv{process:x}-{number}");
-            batch += &format!(
+        batch.extend(network.hosts.iter().enumerate().filter_map(|(number, host)| {
+            let (namespace, link) = (host.namespace.as_ref()?, format!("tmv{process:x}-{number}"));
+            Some(format!(
                 "netns add {namespace}\nlink add {link} type veth peer name eth0 netns {namespace}\n\
                  link set {link} master {bridge} up\n"
-            );
-        }
+            ))
+        }));
         ip(None, &batch).await?;
         for host in &network.hosts {
             let batch = format!(
