@@ -246,6 +246,7 @@ async fn the_board_is_filtered_and_searched() {
     for (query, expected) in [
         ("", vec!["Round totals", "Greet customers", "Greet guests"]),
         ("?text=greet", vec!["Greet customers", "Greet guests"]),
+        ("?text=gre+cust", vec!["Greet customers"]),
         ("?text=greet+label%3Akind&type=docs", vec!["Greet guests"]),
         ("?text=label%3Amoney", vec!["Round totals"]),
         ("?type=bugfix", vec!["Round totals"]),

@@ -83,6 +83,59 @@ async fn filters_narrow_the_list() {
 }
 
 #[tokio::test]
+async fn a_search_matches_the_start_of_words_and_no_text_breaks_it() {
+    let (_database, store) = fresh().await;
+    let titles = ["Greet people by name", "Round totals in src/main.rs", "Don't greet Ümlauts"];
+    let mut tasks = Vec::new();
+    for (number, title) in (1..).zip(titles) {
+        let mut recorded = RecordedTask::new(number, careful());
+        recorded.task.title = title.to_owned();
+        recorded.task.description = String::new();
+        write(&store, &recorded).await;
+        tasks.push(recorded.task.id);
+    }
+    let found = async |text: &str| {
+        let filter = TaskFilter { text: Some(text.to_owned()), ..TaskFilter::default() };
+        let listed = ids(&store.tasks(&filter, None, 9).await.expect("page").tasks);
+        let board = store.board(&filter, TaskOrder::Newest, 9).await.expect("board");
+        assert_eq!(ids(&board.tasks), listed, "{text}");
+        listed
+    };
+    let [people, totals, letters] = tasks[..] else { panic!("{tasks:?}") };
+    for (text, expected) in [
+        ("gre", vec![letters, people]),
+        ("GREET peo", vec![people]),
+        ("na gre", vec![people]),
+        ("reet", vec![]),
+        ("greets", vec![]),
+        ("\"greet peo\"", vec![people]),
+        ("\"people greet\"", vec![]),
+        ("gre -peo", vec![letters]),
+        ("tot or Üml", vec![letters, totals]),
+        ("src/ma", vec![totals]),
+        ("don't", vec![letters]),
+    ] {
+        assert_eq!(found(text).await, expected, "{text}");
+    }
+    let many = "a or ".repeat(50_000);
+    let long = "x".repeat(5_000);
+    for text in [
+        "",
+        "!!!",
+        "':*",
+        "\\",
+        "''",
+        "gre':* | 'a",
+        "a & | ! ( <-> )",
+        "\0",
+        many.as_str(),
+        long.as_str(),
+    ] {
+        found(text).await;
+    }
+}
+
+#[tokio::test]
 async fn question_is_in_the_inbox_until_it_is_answered() {
     let (_database, store) = fresh().await;
     let mut recorded = RecordedTask::new(1, careful()).until(State::Validated);

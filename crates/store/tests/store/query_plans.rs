@@ -95,6 +95,7 @@ async fn board_and_related_queries_use_their_indexes() {
     let of_some = format!("{}, {some}", ["NULL"; 9].join(", "));
     let of_project = format!("{project}, {}, {all}", ["NULL"; 8].join(", "));
     let with_words = format!("{}, 'part 4711', {all}", ["NULL"; 8].join(", "));
+    let with_start = format!("{}, 'part 471', {all}", ["NULL"; 8].join(", "));
     let states = "ARRAY['pending', 'in_progress', 'awaiting_approval', 'completed', 'cancelled']";
     let newest = query(&["CROSS JOIN LATERAL", "wanted_state"]);
     let counts = query(&["GROUP BY state", "websearch_to_tsquery"]);
@@ -119,6 +120,12 @@ async fn board_and_related_queries_use_their_indexes() {
         ("counts with words", &counts, with_words.clone(), "tasks_by_word"),
         ("list", &list, format!("{nothing}, '{{}}', NULL, 50"), "tasks_pkey"),
         ("list with words", &list, format!("{with_words}, '{{}}', NULL, 50"), "tasks_by_word"),
+        (
+            "list with the start of a word",
+            &list,
+            format!("{with_start}, '{{}}', NULL, 50"),
+            "tasks_by_word",
+        ),
         ("inbox", &inbox, format!("NULL, NULL, NULL, 50, {all}"), "tasks_asking"),
         ("waiting count", &waiting, format!("NULL, {all}"), "tasks_asking"),
         ("changed tasks", &changed, "now() - interval '10 s'".to_owned(), "tasks_by_change"),
