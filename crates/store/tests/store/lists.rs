@@ -12,7 +12,7 @@ use tamma_store::{
 use tamma_testkit::postgres::TestDatabase;
 
 use crate::recorded_task::{PROJECT, RecordedTask, careful, quick, register, to_micros};
-use crate::world::{reason, red};
+use crate::world::{note, reason, red};
 
 async fn fresh() -> (TestDatabase, Store) {
     let database = TestDatabase::fresh().await.expect("test database");
@@ -222,6 +222,22 @@ async fn iterations_and_usage_are_stored_one_by_one() {
     let total = store.usage_since(PROJECT, recorded.steps[0].0).await.expect("sum");
     assert_eq!(total.usd, used.iter().fold(Usd::ZERO, |sum, _| sum + Usd::from_cents(5)));
     assert_eq!(total.unpriced_jobs, 0);
+}
+
+#[tokio::test]
+async fn an_attempt_that_a_person_sent_back_did_not_fail_the_review() {
+    let (_database, store) = fresh().await;
+    let mut rules = quick();
+    rules.ceremony.low.human_review = true;
+    rules.ceremony.medium.human_review = true;
+    let mut recorded = RecordedTask::new(1, rules).until(State::QualityReview);
+    assert!(recorded.advance(), "the automatic review passes");
+    let commit = recorded.it().commit.expect("commit");
+    assert!(recorded.ask(Action::RequestChanges { commit, comments: note() }));
+    write(&store, &recorded).await;
+    let runs = store.iterations(recorded.task.id).await.expect("iterations");
+    let endings: Vec<_> = runs.iter().map(|run| run.outcome).collect();
+    assert_eq!(endings, [Some(IterationOutcome::ChangesRequested)]);
 }
 
 #[tokio::test]
