@@ -370,4 +370,7 @@ async fn a_spend_with_an_unknown_cost_is_marked() {
     let pool = sqlx::PgPool::connect(&database.url()).await.expect("connection");
     sqlx::query(unknown).execute(&pool).await.expect("written");
     assert!(spend().await.estimated, "an unknown cost is not zero");
+    let by_job = store.spend_by_job(None, recorded.steps[0].0).await.expect("spend");
+    let plan = by_job.iter().find(|it| it.what == "plan").expect("planning");
+    assert_eq!(plan.unpriced_jobs, 1);
 }
