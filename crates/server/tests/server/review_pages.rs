@@ -58,6 +58,15 @@ async fn the_overview_shows_the_request_then_the_plan_then_the_decision() {
     // Markdown is rendered.
     assert!(html.contains("<h4>Why</h4>") && html.contains("<strong>kindly</strong>"), "{html}");
     assert!(html.contains("<em>hello</em>"), "{html}");
+    // Two answers lead to a new plan, for different reasons.
+    assert!(
+        html.contains("The request stays. The planner gets your comments on plan 1."),
+        "{html}"
+    );
+    assert!(
+        html.contains("The planner gets your new request. The planner writes plan 2"),
+        "{html}"
+    );
     // A rejection asks what comes next, so that it does not return to the inbox.
     assert!(html.contains("name=\"then\"") && html.contains("Cancel the task"), "{html}");
     server.end().await;
