@@ -339,6 +339,12 @@ async fn sign_in_needs_the_token_once_per_session() {
     let response = browser.send(Method::GET, "/inbox", &[], None).await;
     assert_eq!(response.status(), 303);
     assert_eq!(response.headers()["location"], "/hello?to=%2Finbox");
+    // Before that, there is nothing to navigate to.
+    let html = browser.page("/hello").await;
+    assert!(html.contains("class=\"brand\"") && html.contains("name=\"token\""), "{html}");
+    for hidden in ["<nav", "New task", "id=\"find\"", "Export all data", "<script"] {
+        assert!(!html.contains(hidden), "{hidden}: {html}");
+    }
     let wrong = browser.post("/hello", "/hello", "name=Ada&token=guess&to=%2Finbox").await;
     assert_eq!(wrong.status(), 403);
     let elsewhere = format!("name=Ada&token={token}&to=%2F%2Fevil.example");
