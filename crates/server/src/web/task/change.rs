@@ -39,9 +39,9 @@ pub(in crate::web) use self::submit::{mark_viewed, save_comment};
 /// Lines of a file from which its diff is loaded on request.
 const LARGE_FILE_ROWS: usize = 500;
 
-/// Lines of a page, about ten screens, after which further files are loaded on request: by scripts as the
+/// Lines of a page, about three screens, after which further files are loaded on request: by scripts as the
 /// reader comes near, otherwise by a link. Files with comments are always there.
-const MAX_PAGE_ROWS: usize = 400;
+const MAX_PAGE_ROWS: usize = 120;
 
 /// Lines of a page with all files, after which further ones are loaded on request.
 const MAX_ALL_ROWS: usize = 20_000;
