@@ -261,6 +261,9 @@ pub(in crate::web) async fn page(
     };
     let attributes = attributes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
     let (files, gone) = loaded.files();
+    let about = (data.task_loop.project, loaded.change.commit);
+    let complete_files =
+        files::complete_files(&state.app, about, &files).await.map_err(page_error)?;
     let paths = files.iter().map(|file| file.path.as_str());
     let builder = PageBuilder {
         loaded: &loaded,
@@ -278,6 +281,7 @@ pub(in crate::web) async fn page(
             can_expand: state.app.read_commit_file.is_some(),
             open_form: query.open_form(),
             only_fresh: query.since && loaded.change.last_reviewed.is_some(),
+            complete_files,
         },
     };
     let change = builder.change(&files, &gone);
