@@ -344,7 +344,7 @@ const MANY_CLOSED: &str = "
     BEGIN
         EXECUTE format('INSERT INTO tasks (id, title, %1$s)
             SELECT (''0190000000007000800000'' || lpad(to_hex(n), 10, ''0''))::uuid,
-                ''Older task '' || n, %1$s
+                ''Older task '' || lpad(n::text, 5, ''0''), %1$s
             FROM tasks, generate_series(1, 10050) n WHERE state = ''completed''', names);
     END $$;
 ";
@@ -366,7 +366,7 @@ async fn a_board_covers_the_newest_closed_tasks_and_finds_words_in_older_ones() 
         assert_eq!(board.tasks.len(), 4);
     }
     // The seventh is older than those that the board covers.
-    let words = TaskFilter { text: Some("older 7".to_owned()), ..TaskFilter::default() };
+    let words = TaskFilter { text: Some("older 00007".to_owned()), ..TaskFilter::default() };
     let board = store.board(&words, TaskOrder::Newest, 3).await.expect("board");
     assert_eq!((board.tasks.len(), board.counts.len()), (1, 0));
     assert!(board.more.contains(&State::Completed), "older ones are not counted");
