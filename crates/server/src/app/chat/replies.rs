@@ -185,10 +185,14 @@ impl App {
         log: &[HistoryEntry],
     ) -> Result<ChatReply, Error> {
         let task_loop = self.task_loop(TaskId(card.id)).await?;
-        let rules = self.task_rules(&task_loop).await?;
+        // Without its rules, no consequence can be computed.
+        let rules = self.task_rules(&task_loop).await.ok();
         let line = |answer: &AnswerKind| {
-            let consequence = preview_answer(&task_loop, &rules, by, *answer, clock::now());
-            capitalize(&format!("{}: {consequence}", answer.label()))
+            let consequence = rules.as_ref().map(|rules| {
+                format!(": {}", preview_answer(&task_loop, rules, by, *answer, clock::now()))
+            });
+            let consequence = consequence.unwrap_or_else(|| ".".to_owned());
+            capitalize(&format!("{}{consequence}", answer.label()))
         };
         let mut lines: Vec<_> = card.answers.iter().map(line).collect();
         if lines.is_empty() {
