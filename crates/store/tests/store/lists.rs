@@ -2,10 +2,11 @@
 
 use chrono::TimeDelta;
 use sqlx::AssertSqlSafe;
+use tamma_core::cause::AlertCause;
 use tamma_core::cost::Usd;
 use tamma_core::ids::TaskId;
 use tamma_core::task::{Priority, TaskEdit, branch_name};
-use tamma_core::task_loop::{Action, AnswerKind, Outcome, Phase, State};
+use tamma_core::task_loop::{Action, AlertKind, AnswerKind, Outcome, Phase, State};
 use tamma_store::{
     IterationOutcome, ListedTask, PlanVerdict, SavedView, Store, TaskFilter, TaskOrder,
 };
@@ -168,6 +169,16 @@ async fn question_is_in_the_inbox_until_it_is_answered() {
     };
     assert_eq!((decision.verdict, decision.by.as_deref()), (PlanVerdict::Approve, Some("ann")));
     assert_eq!(decision.plan, Some(scope.plan.to_string()));
+}
+
+#[tokio::test]
+async fn an_alert_about_failed_gates_does_not_blame_the_review() {
+    let (_database, store) = fresh().await;
+    let mut recorded = RecordedTask::new(1, quick()).until(State::Testing);
+    assert!(recorded.done(red(1)));
+    write(&store, &recorded).await;
+    let [alert] = &store.alerts(recorded.task.id).await.expect("alerts")[..] else { panic!() };
+    assert_eq!((alert.kind, alert.cause), (AlertKind::ReviewFailed, AlertCause::GatesFailed(1)));
 }
 
 #[tokio::test]
