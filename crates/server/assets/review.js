@@ -61,9 +61,15 @@
     shape.innerHTML = html;
     const section = $(".dfile", shape.content), focused = named.contains(document.activeElement);
     if (!section) throw new Error("no file");
-    named.replaceWith(section);
-    watch(section);
-    if (focused) $("summary", section).focus({ preventScroll: true });
+    near.unobserve(named);
+    named.classList.remove("later");
+    named.removeAttribute("data-rows");
+    named.removeAttribute("style");
+    named.setAttribute("aria-label", named.dataset.path);
+    // Not the section itself: the browser would compute the styles of all its siblings again.
+    named.replaceChildren(...section.childNodes);
+    watch(named);
+    if (focused) $("summary", named).focus({ preventScroll: true });
   };
   const next = () => {
     while (loading < 3 && waiting.length) {
@@ -90,7 +96,7 @@
     }
   }, { rootMargin: "600px" });
   // A file takes its place before it is there, so that the page does not jump.
-  const height = (it) => Math.min(it.dataset.rows, 500) * 1.5;
+  const height = (it) => Math.min(it.dataset.rows, 500) * 1.13 + (it.matches(".later") ? 2.8 : 0);
   const watch = (part) => $$("[data-rows]", part).forEach((it) => {
     it.style.minHeight = height(it) + "rem";
     near.observe(it);
@@ -98,13 +104,12 @@
   watch(document);
   $$(".laters").forEach((group) => {
     const files = [...group.children];
-    group.style.containIntrinsicHeight = "auto " + files.reduce((sum, it) => sum + Math.max(height(it), 2.6) + 1, -1) + "rem";
+    group.style.containIntrinsicHeight = "auto " + files.reduce((sum, it) => sum + height(it) + 1, 0) + "rem";
   });
-  // Loads a file that is only named, and returns its section.
+  // Loads a file if it is only named, and returns it.
   const whole = async (file) => {
-    if (!file || !file.matches(".later")) return file;
-    await load($("[data-load]", file));
-    return $("#" + file.id);
+    if (file && file.matches(".later")) await load($("[data-load]", file));
+    return file;
   };
   // A link to a line of a file that is not there yet.
   const toLine = async () => {
@@ -279,12 +284,12 @@
     let found = line ? own[own.indexOf(line) + by] : end(own), at = files.indexOf(here);
     while (!found && files[at + by]) {
       at += by;
-      const there = await whole(files[at]);
-      const later = $("details[open] [data-load]", there);
+      await whole(files[at]);
+      const later = $("details[open] [data-load]", files[at]);
       if (later) await load(later);
       // It is still loading, or cannot be loaded.
-      if (there.matches(".later") || (later && later.isConnected)) return;
-      found = end(rows(there));
+      if (files[at].matches(".later") || (later && later.isConnected)) return;
+      found = end(rows(files[at]));
     }
     if (found) select(found);
   };
