@@ -409,7 +409,7 @@ def kill(product, seconds, limit, late):
     product.submit(names)
     runs = lambda: [pid for (it, pid) in group.agents if it == name]
     alive = lambda: [pid for pid, line in group.processes().items() if "work.sh " + name in line and pid in runs()]
-    assert wait_for(runs, 120), "no agent"
+    assert wait_for(runs, 240), "no agent"
     time.sleep(4)
     victims = product.owned()
     for pid in victims:
