@@ -117,7 +117,11 @@ fn single_command<'a>(
                     TaskReference::Pronoun | TaskReference::Nothing
                 )
             };
-            (*command, others.iter().any(|other| other.verb != command.verb || names_task(other)))
+            // "Send it back, please add a test" says what is missing.
+            let is_reason =
+                |other: &ChatCommand| command.verb == Verb::Reject && other.verb == Verb::Add;
+            let is_more = |other: &ChatCommand| other.verb != command.verb || names_task(other);
+            (*command, others.iter().any(|other| is_more(other) && !is_reason(other)))
         }
     };
     let target_text = message.masked.get(command.target.clone()).unwrap_or_default();
@@ -127,12 +131,50 @@ fn single_command<'a>(
     let named = task_reference::named_tasks(&message.masked, context).into_iter().flatten();
     let titles = named.filter_map(|task| context.task(task)).map(|it| comparable_title(&it.title));
     let names_several = titles.collect::<BTreeSet<_>>().len() > 1 && command.payload.is_none();
+    let names_another = command.payload.is_none() && another_target(message, command, context);
     let or = phrase!(r"\bor (?P<next>[a-z-]+)");
     let has_alternative = or
         .group(target_text, "next")
         .and_then(|at| target_text.get(at))
         .is_some_and(|next| COMMAND_WORDS.contains(&next));
-    (!(has_more || names_all || names_several || has_alternative)).then_some(command)
+    // "Cancel it, or rather pause it" and "approve it and the rest".
+    let next = message.clauses.get(command.clause_index + 1);
+    let next = next.map(|clause| message.clause_text(clause)).unwrap_or_default();
+    let goes_on = phrase!(r"^\s*(?:or\b|(?:the )?(?:rest|others?)\b|(?:everything|all|every)\b)");
+    let has_alternative = has_alternative || (command.payload.is_none() && goes_on.is_match(next));
+    (!(has_more || names_all || names_several || names_another || has_alternative))
+        .then_some(command)
+}
+
+/// Returns true if another part of the message is nothing but the name of another task: "approve
+/// the export and the login". After "and", words that are no sentence are enough.
+fn another_target(message: &MessageText<'_>, command: &ChatCommand, context: &ChatContext) -> bool {
+    let tasks_in = |text: &str| match task_reference::find_task(text, context, |task| {
+        command.verb.applies_to(task)
+    }) {
+        TaskReference::One(task) => vec![task],
+        TaskReference::Many(tasks) => tasks,
+        _ => Vec::new(),
+    };
+    let target_text = message.masked.get(target_range(message, command)).unwrap_or_default();
+    let targets = tasks_in(target_text);
+    let [target] = &*targets else { return false };
+    let sentence = phrase!(
+        r"\b(?:is|are|was|were|has|have|had|does|do|did|it|its|it['’]s|we|i|they|you|he|she|can|could|will|would|should|must|may|needs?|no|not|isn['’]?t|doesn['’]?t|don['’]?t|because)\b"
+    );
+    let own_end = message.clauses.get(command.clause_index).map_or(0, |own| own.range.end);
+    let others = message.clauses.iter().enumerate();
+    others.filter(|(index, _)| *index != command.clause_index).any(|(index, clause)| {
+        let text = message.clause_text(clause);
+        let named = tasks_in(text);
+        let joint = message.masked.get(own_end..clause.range.start).unwrap_or_default();
+        let is_joined = index == command.clause_index + 1
+            && phrase!(r"\band\b|&").is_match(joint)
+            && !sentence.is_match(text);
+        !named.is_empty()
+            && !named.contains(target)
+            && (is_joined || task_reference::is_task_name(text, context, command.verb))
+    })
 }
 
 /// Returns true if a command is conditional or for later. Text that is passed on is not considered.
@@ -141,12 +183,13 @@ fn is_conditional(message: &MessageText<'_>, command: &ChatCommand) -> bool {
     let text = message.masked.get(..end).unwrap_or_default();
     let text = text.replace("once more", "").replace("once again", "").replace("at once", "");
     let case = phrase!(
-        r"\b(?:if|unless|once|whenever|when|provided|assuming|in case|as soon as|as long as)\b"
+        r"\b(?:if|unless|once|whenever|when|provided|assuming|in case|as soon as|as long as)\b|^\W*should (?:the|it|this|that|they|any|all)\b"
     );
     let time = phrase!(
-        r"\b(?:tomorrow|tonight|later|next week|after|(?:on|before|after|by) (?:mon|tues|wednes|thurs|fri|satur|sun)day|at \d)\b"
+        r"\b(?:but not (?:now|yet|today)|soon|until|till|wait for|tomorrow|tonight|later|next week|after|next month|eod|end of (?:the )?(?:day|week)|this (?:afternoon|evening)|at (?:noon|midnight|lunch)|in (?:an?|half an|a few|a couple of|\d+|two|three) ?(?:h|hours?|mins?|minutes?|days?|weeks?|bit|while)|(?:on|before|after|by) (?:mon|tues|wednes|thurs|fri|satur|sun)day|at \d)\b"
     );
-    case.is_match(&text) || (command.verb != Verb::Pause && time.is_match(&text))
+    case.is_match(&text)
+        || (!matches!(command.verb, Verb::Pause | Verb::Acknowledge) && time.is_match(&text))
 }
 
 /// Returns the task that a command targets.
@@ -163,6 +206,10 @@ fn target_task(
     };
     let which_task = |tasks| Err(Clarification::WhichTask { tasks, lessons: Vec::new() });
     let target_text = message.masked.get(target_range(message, command)).unwrap_or_default();
+    // "Cancel the meeting about the export" is about no task.
+    if phrase!(r"\b(?:meetings?|calls?|conflicts?|subscription|column)\b").is_match(target_text) {
+        return Err(Clarification::UnknownTask { description: target_text.trim().to_owned() });
+    }
     match task_reference::find_task(target_text, context, is_applicable) {
         TaskReference::One(task) => return check(task),
         TaskReference::Many(tasks) => return which_task(tasks),
@@ -187,6 +234,14 @@ fn target_task(
             TaskReference::Many(tasks) => return which_task(tasks),
             _ => {}
         }
+    }
+    // "Cancel: the export" names the task after the command.
+    let next = message.clauses.get(command.clause_index + 1);
+    let next = next.map(|clause| message.clause_text(clause)).unwrap_or_default();
+    if task_reference::is_task_name(next, context, command.verb)
+        && let TaskReference::One(task) = task_reference::find_task(next, context, is_applicable)
+    {
+        return check(task);
     }
     if let Some(last) = context.last {
         return check(last);
@@ -219,7 +274,7 @@ fn stated_reason(message: &MessageText<'_>, command: &ChatCommand) -> Option<Str
         let next = message.clauses.get(command.clause_index + 1)?;
         let text = message.clause_text(next);
         let not_a_reason = phrase!(
-            r"^\s*(?:don['’]?t|do not|never|please|pls|thanks|thank you|thx|ok|how|what|when|why|who|where|tamma|then|move on|go on|carry on)\b|--|^\s*rm\b|^\s*(?:it |that )?(?:looks|sounds) (?:good|fine|great|ok)|\$\d|\d+ (?:more )?(?:dollars|usd|runs)"
+            r"^\s*(?:don['’]?t|do not|never|please|pls|thanks|thank you|thx|ok|how|what|when|why|who|where|tell me|let me|show|give me|send me|go|tamma|then|move on|go on|carry on)\b|--|^\s*rm\b|^\s*(?:it |that )?(?:looks|sounds) (?:good|fine|great|ok)|\$\d|\d+ (?:more )?(?:dollars|usd|runs)"
         );
         let is_command = parse_command(message, command.clause_index + 1, next)
             .is_some_and(|command| command.verb != Verb::Add);
@@ -249,8 +304,11 @@ fn task_action(
     };
     let from = match command.verb {
         Verb::RollBack => command.start,
-        // A number of the task is not its rating.
-        Verb::Rate => command.target.end,
+        // A number of the task is not its rating. "4 stars for it" names the task last.
+        Verb::Rate => match message.masked.get(command.target.end..) {
+            Some(after) if parse_stars(after).is_some() => command.target.end,
+            _ => command.start,
+        },
         _ => 0,
     };
     action_for(command.verb, subject, words, message.masked.get(from..).unwrap_or_default())
@@ -431,6 +489,20 @@ fn parse_new_task(
             return Some(Ok(RequestedChange::Task { task, action }));
         }
     }
+    // "Update the export: use tabs" changes a task if there is one of that name.
+    let edited = phrase!(r"^(?:update|edit) (?P<name>[^:]+): (?P<words>.+)");
+    if let (Some(name), Some(words)) = (edited.group(text, "name"), edited.group(text, "words")) {
+        let name = text.get(name).unwrap_or_default();
+        if let TaskReference::One(task) =
+            task_reference::find_task(name, context, |task| Verb::Modify.applies_to(task))
+            && task_reference::is_task_name(name, context, Verb::Modify)
+            && context.task(task).is_some_and(|task| Verb::Modify.applies_to(task))
+        {
+            let words = message.original_text(from + words.start..from + words.end);
+            let action = ChatAction::Modify { words };
+            return Some(Ok(RequestedChange::Task { task, action }));
+        }
+    }
     let wish_end =
         phrase!(r"^(?:need|want|['’]d like|would like) ").find(text).map_or(0, |range| range.end);
     // "I need a summary, what was completed?" is a question.
@@ -446,13 +518,13 @@ fn parse_new_task(
     let start = from + wish_end;
     let text = text.get(wish_end..)?;
     let kind = phrase!(
-        r"^(?P<make>(?:new|add|create|file|open|make|log|raise|submit|register) )?(?:an? )?(?:new )?(?:(?P<how>urgent|critical|high|medium|low)(?:[- ]prio(?:rity)?)? )?(?P<noun>task|ticket|bugfix|bug|issue|chore|feature|docs|refactor|test|story)\b(?P<mark>\s*:\s*| (?:to|for|that|about) |\s*$| )"
+        r"^(?P<make>(?:new|add|create|file|open|make|log|raise|submit|register) )?(?:an? )?(?:new )?(?:(?P<how>urgent|critical|high|medium|low)(?:[- ]prio(?:rity)?)? )?(?P<noun>task|ticket|bugfix|bug|issue|chore|feature|docs|refactor|test|story)(?P<kind> (?:task|ticket|request))?(?:,? (?:with )?(?:urgent|critical|high|medium|low|top)[- ]prio(?:rity)?)?\b(?P<mark>\s*:\s*| (?:to|for|that|about) |\s*$| )"
     );
     let group = |name: &str| kind.group(text, name).and_then(|at| text.get(at));
     let noun = group("noun").unwrap_or_default();
     let mark = group("mark").unwrap_or_default();
     let is_created = group("make").is_some() || wish_end > 0;
-    let is_task = matches!(noun, "task" | "ticket");
+    let is_task = matches!(noun, "task" | "ticket") || group("kind").is_some();
     let is_labelled = !noun.is_empty()
         && (mark.contains(':')
             || (is_created
@@ -469,6 +541,10 @@ fn parse_new_task(
     let skip = if is_labelled { kind.group(text, "mark").map_or(0, |mark| mark.end) } else { 0 };
     let end = start + phrase!(r"(?:,? (?:please|pls|thanks|thank you|with|(?:low|medium|high|critical|urgent|top) prio(?:rity)?))*\s*$").find(text).map_or(text.len(), |tail| tail.start);
     let title = message.original_text(start + skip..end.max(start + skip));
+    // A quoted title comes without its marks.
+    let marks: &[char] = &['"', '“', '”', '\'', '‘', '’', '`'];
+    let is_quoted = title.starts_with(marks) && title.ends_with(marks) && title.len() > 2;
+    let title = if is_quoted { title.trim_matches(marks).to_owned() } else { title };
     if title.is_empty() {
         return Some(Err(Clarification::NotUnderstood));
     }

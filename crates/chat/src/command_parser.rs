@@ -92,8 +92,8 @@ impl Verb {
     }
 }
 
-/// Words that a change requires, including common typos. A message without one of them is never a
-/// change.
+/// Words that a change requires, including common typos. A message without one of them, or one of the
+/// longer verbs with another typo, is never a change.
 pub const COMMAND_WORDS: &[&str] = &[
     "approve",
     "aprove",
@@ -306,10 +306,56 @@ pub const COMMAND_WORDS: &[&str] = &[
     "cache",
     "ensure",
     "prevent",
+    "declined",
+    "gets",
+    "deserves",
+    "star",
+    "stars",
+    "no",
+    "back",
+    "putting",
+    "sending",
+    "giving",
+    "taking",
+    "rolling",
+    "abandoning",
+    "stopping",
+    "dropping",
+];
+
+/// Verbs that are recognised with one typo. Shorter ones would match too many other words.
+const LONG_VERBS: [&str; 10] = [
+    "acknowledge",
+    "approve",
+    "accept",
+    "reject",
+    "cancel",
+    "resume",
+    "unpause",
+    "continue",
+    "abandon",
+    "override",
+];
+
+/// Words that are one letter from a verb, and none.
+const NO_TYPOS: [&str; 4] = ["accent", "accents", "cancer", "cancers"];
+
+/// Verbs as they follow "would you mind".
+const GERUNDS: [(&str, &str); 10] = [
+    ("putting", "put"),
+    ("sending", "send"),
+    ("giving", "give"),
+    ("taking", "take"),
+    ("rolling", "roll"),
+    ("skipping", "skip"),
+    ("abandoning", "abandon"),
+    ("stopping", "stop"),
+    ("dropping", "drop"),
+    ("pausing", "pause"),
 ];
 
 /// Words that can precede a command.
-const POLITE_PREFIX: &str = r"^\s*(?:(?:(?:instead of|rather than) \w+ing .*?\b(?:just|please|simply)|please|pls|plz|kindly|ok|okay|k|alright|right|yes|yep|yeah|yup|no|nope|well|hi|hey|hello|tamma|thanks|thank you|thx|now|just|simply|then|also|so|actually|instead|sure|great|good|do|go ahead|let['’]?s|let us|(?:can|could|would|will) (?:you|we)|mind|(?:you|we) (?:can|may)|you should|(?:i|we)(?:['’]d| would) like (?:you )?to|(?:i|we) (?:want|need) (?:you )?to|i hereby|i|we|feel free to|quick one|urgent|critical|asap|new instructions|for me|at once|back to work)\b[,:\s]*)*";
+const POLITE_PREFIX: &str = r"^\s*(?:(?:(?:instead of|rather than) \w+ing .*?\b(?:just|please|simply)|please|pls|plz|kindly|ok|okay|k|alright|right|yes|yep|yeah|yup|no|nope|well|hi|hey|hello|yo|morning|good morning|tamma|thanks|thank you|thx|now|just|simply|then|also|so|actually|instead|sure|great|good|do|go ahead|let['’]?s|let us|(?:can|could|would|will) (?:you|u|ya|we)|mind|(?:you|u|we) (?:can|may)|you should|(?:i|we)(?:['’]d| would) like (?:you )?to|(?:i|we) (?:want|need) (?:you )?to|i hereby|i|we|feel free to|quick one|urgent|critical|asap|new instructions|for me|at once|back to work)\b[,:\s]*)*";
 
 /// Command found in a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -340,8 +386,12 @@ const COMMAND_PATTERNS: &[(Verb, &str)] = &[
         r"^give (?P<about>.+?) (?:an? )?(?:[1-5]|one|two|three|four|five)(?: stars?\b| ?/ ?5\b| (?:out )?of (?:5|five)\b)",
     ),
     (
+        V::Rate,
+        r"^(?:an? )?(?:[1-5]|one|two|three|four|five)(?: stars?\b| ?/ ?5\b| (?:out )?of (?:5|five)\b)(?: for| to)?(?P<about>.*)$",
+    ),
+    (
         V::Convene,
-        r"^(?:ask|consult|convene|call) (?:the )?council (?:on|about|for|to look at|to review)\b(?P<about>[^:,]*)(?:[:,] |$)(?P<words>(?s:.*))",
+        r"^(?:(?:ask|consult|convene|call) (?:the )?council|get (?:the )?council['’]?s (?:opinion|view|advice|take)) (?:on|about|for|to look at|to review)\b(?P<about>[^:,]*)(?:[:,] |$)(?P<words>(?s:.*))",
     ),
     (
         V::Convene,
@@ -354,7 +404,7 @@ const COMMAND_PATTERNS: &[(Verb, &str)] = &[
     (V::Acknowledge, r"^(?:acknowledge|ack|acknowledged)\b(?P<about>.*)"),
     (V::Acknowledge, r"^(?:['’]?ve |have )?seen\b(?P<about>.*)"),
     (V::Acknowledge, r"^(?:got|noted) (?P<about>.*\b(?:alert|reminder|warning)\b.*)"),
-    (V::Acknowledge, r"^stop reminding\b(?P<about>)"),
+    (V::Acknowledge, r"^stop reminding\b(?P<about>.*)"),
     (V::RollBack, r"^(?:roll ?back)\b(?P<about>.*)"),
     (V::RollBack, r"^roll (?P<about>.+? back\b.*)"),
     (V::RollBack, r"^(?:move|take|put|set|bring|send|push|get) (?P<about>.+? back to .*)"),
@@ -363,7 +413,7 @@ const COMMAND_PATTERNS: &[(Verb, &str)] = &[
         V::Approve,
         r"^(?:approve|aprove|approv|apporve|approving|authori[sz]e|greenlight|bless)\b(?P<about>.*)",
     ),
-    (V::Approve, r"^approved\s*(?P<about>)$"),
+    (V::Approve, r"^(?:approved|accepted)\s*(?P<about>)$"),
     (V::Approve, r"^(?:sign|signing) off (?:on )?(?P<about>.*)"),
     (V::Approve, r"^(?:green light|thumbs up|go) (?:for|to)\b(?P<about>.*)"),
     (
@@ -372,6 +422,7 @@ const COMMAND_PATTERNS: &[(Verb, &str)] = &[
     ),
     (V::Approve, r"^(?:lgtm|ship)\b(?P<about>.*)"),
     (V::Approve, r"^with (?P<about>.*)"),
+    (V::Approve, r"^start (?P<about>it|that|this)\s*$"),
     (V::Approve, r"^(?:go|run|move forward|move ahead) with (?P<about>.*)"),
     (V::Approve, r"^let (?P<about>.+?) (?:run|start|begin|go ahead|happen)\b"),
     (V::Approve, r"^(?:accept|accepting|merge|merging)\b(?P<about>.*)"),
@@ -385,6 +436,10 @@ const COMMAND_PATTERNS: &[(Verb, &str)] = &[
         V::Reject,
         r"^(?:reject|rejct|rejecting|decline|veto|refuse|deny|rework|throw out|turn down)\b(?P<about>.*)",
     ),
+    (V::Reject, r"^to (?P<about>.*)"),
+    (V::Reject, r"^rejected\s*(?P<about>)$"),
+    (V::Reject, r"^(?:that|it)['’]?s an? no (?:for|to|on) (?P<about>(?:the|that|this|#).*)"),
+    (V::Reject, r"^needs (?:another round|more work|rework)\b(?P<about>)"),
     (V::Reject, r"^turn (?P<about>.+?) down\b"),
     (V::Reject, r"^send (?P<about>.+?) back\b"),
     (V::Retire, r"^retire\b(?P<about>.*)"),
@@ -402,9 +457,10 @@ const COMMAND_PATTERNS: &[(Verb, &str)] = &[
         r"^(?:ask for|request) changes (?:on|to|for|in)\b(?P<about>[^:,]*)(?:[:,] |$)(?P<words>(?s:.*))",
     ),
     (V::Pause, r"^(?:pause|pasue|puase|pausing|freeze|suspend|park)\b(?P<about>.*)"),
-    (V::Pause, r"^put (?P<about>.+?) (?:on hold|on ice|aside)\b"),
+    (V::Pause, r"^put (?P<about>.+?) (?:on hold|on ice|on pause|aside)\b"),
     (V::Pause, r"^give (?P<about>.+?) a (?:break|rest|pause)\b"),
     (V::Pause, r"^hold off (?:on|with)\b(?P<about>.*)"),
+    (V::Pause, r"^hold (?P<about>(?:the|that|this|it|#).*)"),
     (
         V::Resume,
         r"^(?:resume|resmue|resuming|unpause|unfreeze|reactivate|wake up|wake)\b(?P<about>.*)",
@@ -456,7 +512,7 @@ const COMMAND_PATTERNS: &[(Verb, &str)] = &[
     (V::Reply, r"^let (?P<about>.+?) know:? (?:that )?(?P<words>(?s:.+))"),
     (
         V::Add,
-        r"^(?P<about>)(?P<words>(?:new|add|create|file|open|make|fix|implement|write|refactor|update|upgrade|bump|document|rename|remove|delete|improve|optimi[sz]e|support|build|migrate|move|extract|replace|clean ?up|introduce|port|convert|describe|translate|cover|speed up|allow|need|want|['’]d like|would like|task|bug|docs|chore|feature|test|set ?up|raise|log|submit|register|get rid of|integrate|develop|enable|expose|provide|simplify|split|deprecate|switch|generate|hide|reduce|increase|validate|cache|ensure|prevent)\b.*)",
+        r"^(?P<about>)(?P<words>(?:(?:high|medium|low|top)[- ]prio(?:rity)? (?:bug|task|ticket|feature|chore)|new|add|create|file|open|make|fix|implement|write|refactor|update|upgrade|bump|document|rename|remove|delete|improve|optimi[sz]e|support|build|migrate|move|extract|replace|clean ?up|introduce|port|convert|describe|translate|cover|speed up|allow|need|want|['’]d like|would like|task|bug|docs|chore|feature|test|set ?up|raise|log|submit|register|get rid of|integrate|develop|enable|expose|provide|simplify|split|deprecate|switch|generate|hide|reduce|increase|validate|cache|ensure|prevent)\b.*)",
     ),
 ];
 
@@ -468,6 +524,23 @@ const STATEMENT_PATTERNS: &[(Verb, &str)] = &[
         r"^(?P<about>.+?) (?:can|may) (?:now )?(?:be (?:approved|accepted|merged)|go in|go ahead|be shipped)\s*(?:now)?$",
     ),
     (
+        V::Approve,
+        r"^(?P<about>.+?) (?:(?:is |are )?(?:now |hereby )?(?:approved|accepted|lgtm)|(?:is|are) good to go|gets my (?:approval|ok|okay|go|blessing))\s*(?:now)?$",
+    ),
+    (V::Reject, r"^(?P<about>.+?) (?:is |are )?(?:now |hereby )?(?:rejected|declined)\s*$"),
+    (
+        V::Continue,
+        r"^(?P<about>.+?) (?:can|may) (?:now )?(?:continue|go on|carry on|proceed|keep going)\s*(?:now|again)?$",
+    ),
+    (
+        V::RollBack,
+        r"^(?P<about>.+?) (?:goes |should go |has to go )?back to (?:the )?(?:plan|approval|implement|cod|test|review)",
+    ),
+    (
+        V::Rate,
+        r"^(?P<about>.+?) (?:gets|deserves) (?:an? )?(?:[1-5]|one|two|three|four|five)(?: stars?| ?/ ?5| (?:out )?of (?:5|five))\s*$",
+    ),
+    (
         V::Reject,
         r"^(?P<about>.+?) (?:can be rejected|needs (?:another round|more work|rework))\s*$",
     ),
@@ -475,6 +548,7 @@ const STATEMENT_PATTERNS: &[(Verb, &str)] = &[
         V::Cancel,
         r"^(?P<about>.+?) (?:can|may) (?:now )?be (?:cancell?ed|dropped|killed|closed)\s*(?:now)?$",
     ),
+    (V::Pause, r"^(?P<about>.+?) on hold(?: (?:please|pls|plz|for now))+\s*$"),
     (V::Pause, r"^(?P<about>.+?) (?:can|may) (?:now )?be paused\s*(?:now)?$"),
     (V::Resume, r"^(?P<about>.+?) (?:can|may) (?:now )?be resumed\s*(?:now)?$"),
     (V::Retry, r"^(?P<about>.+?) (?:can|may) (?:now )?be (?:retried|rerun)\s*(?:now)?$"),
@@ -495,20 +569,54 @@ static COMMAND_REGEXES: LazyLock<Vec<(Verb, Regex)>> =
 static STATEMENT_REGEXES: LazyLock<Vec<(Verb, Regex)>> =
     LazyLock::new(|| compile_patterns(STATEMENT_PATTERNS));
 
-/// Returns true if `text` contains one of the [`COMMAND_WORDS`].
+/// Returns true if `text` contains one of the [`COMMAND_WORDS`], or a verb with a typo.
 pub(crate) fn has_command_word(text: &str) -> bool {
     let is_separator = |c: char| !(c.is_ascii_alphanumeric() || c == '-');
-    text.split(is_separator).any(|word| COMMAND_WORDS.contains(&word))
+    text.split(is_separator)
+        .any(|word| COMMAND_WORDS.contains(&word) || intended_verb(word).is_some())
+}
+
+/// Returns the verb that a word with one typo stands for. An inflected verb is no typo: "approves"
+/// reports something.
+fn intended_verb(word: &str) -> Option<&'static str> {
+    if word.len() < 5 || COMMAND_WORDS.contains(&word) || NO_TYPOS.contains(&word) {
+        return None;
+    }
+    let is_inflected = |verb: &str| {
+        word.strip_prefix(verb).is_some_and(|ending| matches!(ending, "s" | "d" | "r"))
+    };
+    LONG_VERBS.into_iter().find(|verb| {
+        word.as_bytes().first() == verb.as_bytes().first()
+            && !is_inflected(verb)
+            && strsim::damerau_levenshtein(word, verb) == 1
+    })
+}
+
+/// Returns the verb of the patterns that the first word stands for, and the length of the word:
+/// "appove" is "approve", and "would you mind putting" asks to put.
+fn corrected_verb(text: &str) -> Option<(&'static str, usize)> {
+    let at = phrase!(r"^[a-z]+").find(text)?;
+    let word = text.get(at.clone())?;
+    let gerund = GERUNDS.iter().find(|(gerund, _)| *gerund == word);
+    let verb = gerund.map(|(_, verb)| *verb).or_else(|| intended_verb(word))?;
+    Some((verb, at.end))
 }
 
 /// Returns the commands of a message, in their order.
 pub(crate) fn parse_commands(message: &MessageText<'_>, context: &ChatContext) -> Vec<ChatCommand> {
     let mut commands = Vec::new();
-    if !has_command_word(&message.masked) {
+    // "What is the difference between pause and cancel" asks about the words.
+    if !has_command_word(&message.masked)
+        || phrase!(r"\bdifference between\b").is_match(&message.masked)
+    {
         return commands;
     }
     for (index, clause) in message.clauses.iter().enumerate() {
-        let Some(command) = parse_command(message, index, clause) else {
+        let command = parse_command(message, index, clause).filter(|command| {
+            let text = message.masked.get(command.start..clause.range.end).unwrap_or_default();
+            command.is_statement || !task_reference::starts_with_title(text, context)
+        });
+        let Some(command) = command else {
             // "In the transcript I see: approve it" is a report. "Please:" and "the export:"
             // introduce a command.
             if clause.ends_with_colon && !can_precede_command(message.clause_text(clause), context)
@@ -530,7 +638,10 @@ pub(crate) fn parse_commands(message: &MessageText<'_>, context: &ChatContext) -
 fn can_precede_command(clause: &str, context: &ChatContext) -> bool {
     let polite = phrase!(POLITE_PREFIX).find(clause).map_or(0, |polite| polite.end);
     let rest = clause.get(polite..).unwrap_or_default();
-    rest.trim().is_empty() || task_reference::is_task_name(rest, context, Verb::Cancel)
+    let is_lesson = phrase!(r"\b(?:lesson|rule|learning|convention)s?\s*$");
+    rest.trim().is_empty()
+        || is_lesson.is_match(rest)
+        || task_reference::is_task_name(rest, context, Verb::Cancel)
 }
 
 /// Returns the part of a clause where a command can start, after polite words, with its offset.
@@ -542,7 +653,9 @@ pub(crate) fn command_head<'a>(
     let polite = phrase!(POLITE_PREFIX).find(text)?;
     let before = text.get(polite.clone())?;
     // "Approve it?" is a question; "can you approve it?" is a request.
-    if clause.is_question && !phrase!(r"\b(?:can|could|would|will) (?:you|we)\b").is_match(before) {
+    if clause.is_question
+        && !phrase!(r"\b(?:can|could|would|will) (?:you|u|ya|we)\b").is_match(before)
+    {
         return None;
     }
     let start = clause.range.start + polite.end;
@@ -551,8 +664,15 @@ pub(crate) fn command_head<'a>(
     if phrase!(r"^\w+ing\b").is_match(head) && !phrase!(r"\bmind\s*$").is_match(before) {
         return None;
     }
-    // "With it" is an approval only after "go ahead".
+    // "Do I need to approve it" asks.
+    if phrase!(r"\bdo (?:i|we|you|u)\b").is_match(before) {
+        return None;
+    }
+    // "With it" is an approval only after "go ahead", and "to it" a rejection only after "no".
     if head.starts_with("with ") && !phrase!(r"\bgo ahead\s*$").is_match(before) {
+        return None;
+    }
+    if head.starts_with("to ") && !phrase!(r"\b(?:no|nope)\s*$").is_match(before) {
         return None;
     }
     Some((start, head))
@@ -570,6 +690,11 @@ pub(crate) fn parse_command(
         let Some(target) = regex.captures(head).and_then(|captures| captures.name("about")) else {
             continue;
         };
+        // "Roll the export back to planning" is a command, "the export goes back" a statement.
+        let first = target.as_str().split_whitespace().next().unwrap_or_default();
+        if *verb == Verb::RollBack && COMMAND_WORDS.contains(&first) {
+            continue;
+        }
         return Some(ChatCommand {
             verb: *verb,
             clause_index,
@@ -585,14 +710,42 @@ pub(crate) fn parse_command(
     {
         return None;
     }
+    // "The plan is fine, go ahead" is an approval; "go ahead and cancel it" is not.
+    let is_last = clause_index + 1 == message.clauses.len();
+    let go_ahead = phrase!(r"\bgo ahead\s*$");
+    if head.trim().is_empty() && clause_index > 0 && is_last {
+        let is_approval = go_ahead.is_match(message.clause_text(clause));
+        return is_approval.then_some(ChatCommand {
+            verb: Verb::LooksGood,
+            clause_index,
+            start,
+            target: start..start,
+            payload: None,
+            is_statement: false,
+        });
+    }
+    let corrected = corrected_verb(head);
+    let correct = |text: &str| match corrected {
+        Some((verb, length)) => format!("{verb}{}", text.get(length..).unwrap_or_default()),
+        None => text.to_owned(),
+    };
+    // Position in the message of one in the corrected text.
+    let position = |at: usize| match corrected {
+        Some((verb, length)) => start + (at + length).saturating_sub(verb.len()),
+        None => start + at,
+    };
+    let shift = |range: Range<usize>| position(range.start)..position(range.end);
+    let (head, all) = (correct(head), correct(message.masked.get(start..)?));
     for (verb, regex) in COMMAND_REGEXES.iter() {
         // Text to pass on extends to the end of the message.
         let takes_payload = matches!(verb, Verb::Reply | Verb::Modify | Verb::Add | Verb::Convene);
-        let rest = if takes_payload { message.masked.get(start..)? } else { head };
+        let rest = if takes_payload { &*all } else { &*head };
         let Some(captures) = regex.captures(rest) else { continue };
         let target = captures.name("about")?;
-        // "Tell me" and "let us know" are questions.
-        if *verb == Verb::Reply && phrase!(r"^\s*(?:me|us)\b").is_match(target.as_str()) {
+        // "Tell me", "let us know" and "give me 3" are questions.
+        if matches!(verb, Verb::Reply | Verb::Grant | Verb::Rate)
+            && phrase!(r"^\s*(?:me|us)\b").is_match(target.as_str())
+        {
             return None;
         }
         let payload =

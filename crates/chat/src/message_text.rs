@@ -293,7 +293,7 @@ pub(crate) fn sanitize_line(text: &str) -> String {
 
 fn split_clauses(text: &str) -> Vec<MessageClause> {
     let separators =
-        phrase!(r"(?:\s*(?:[.!?;:,]+(?:\s|$)|\n|\s[-–—]\s|&&|\|\||;|\b(?:and|then|but)\b)\s*)+");
+        phrase!(r"(?:\s*(?:[.!?;:,]+(?:\s|$)|\n|\s[-–—&]\s|&&|\|\||;|\b(?:and|then|but)\b)\s*)+");
     let mut clauses = Vec::new();
     let mut from = 0;
     for separator in separators.find_all(text) {

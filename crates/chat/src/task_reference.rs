@@ -42,9 +42,13 @@ whats that's thats i'm im i've ive i'd id you're we're were he's blocked stop st
 drop abort scrap freeze unfreeze unpause suspend start started starting attempts attempt model files
 file options option include touch explain ask asked asks wants hurry come came keep keeps keeping its
 why's ready mention mentions pending green light thumbs veto lgtm ship send rerun redo restart
-implementation planning review reviewed seen saw ack acknowledge reminding reminder prohibition ban
+implementation planning review reviewed seen saw ack acknowledge reminding prohibition ban
 lift modify tweak adjust request turn throw decline refuse deny carry proceed reply answer respond
-working worked patch stage busy crashed jobs word words wrote written really told allowed live currently move moved got";
+working worked patch stage busy crashed jobs word words wrote written really told allowed live currently move moved got u ur rn b4 teh smth sth btw lol ty thx longer
+changed paste pasted post share lines phase expect";
+
+/// Words of some commands that can also be in a title.
+const WEAK_WORDS: [&str; 1] = ["remind"];
 
 /// Description of a task that is missing; the quote replaces it in the question to the person.
 const MISSING: &str = "\u{1a}";
@@ -95,11 +99,24 @@ pub(crate) fn content_words(text: &str) -> BTreeSet<String> {
         .collect()
 }
 
+/// Returns the stems of the words of a title, and of two neighbours as one word: "time zone" is also
+/// "timezone".
+fn title_words(title: &str) -> BTreeSet<String> {
+    let title = title.to_ascii_lowercase();
+    let mut words = content_words(&title);
+    let tokens = tokenize(&title);
+    for (first, second) in tokens.iter().zip(tokens.iter().skip(1)) {
+        words.insert(stem(&format!("{}{}", first.1, second.1)));
+    }
+    words
+}
+
 /// Returns the tasks that are named by a quoted title, a number or part of an ID, one per occurrence;
 /// `None` for one that no task has.
 pub(crate) fn named_tasks(text: &str, context: &ChatContext) -> Vec<Option<TaskId>> {
-    let numbers =
-        phrase!(r"#\s?(?P<number>\d{1,6})\b|\b(?:task|number|no\.?|nr\.?) (?P<plain>\d{1,6})\b");
+    let numbers = phrase!(
+        r"#\s?(?P<number>\d{1,6})\b|\b(?:task|number|no\.?|nr\.?) (?P<plain>\d{1,6})\b|^\s*(?P<alone>\d{1,4})(?:,? (?:please|pls|plz|now|again|for now|thx|thanks))*\s*$|\b(?:status|state|update|news|logs?|diff|plan|history|report|costs?)(?: of| for| on)? (?P<part>\d{1,4})\W*$|\bhow['’]?s (?P<doing>\d{1,4})\b"
+    );
     let ids = phrase!(r"\b[0-9a-f]{4,}(?:-[0-9a-f]+)*\b");
     let mut named = Vec::new();
     for quoted in text.chars().filter_map(marked_task) {
@@ -115,7 +132,8 @@ pub(crate) fn named_tasks(text: &str, context: &ChatContext) -> Vec<Option<TaskI
     }
     if let Some(regex) = numbers.0 {
         for matched in regex.captures_iter(text) {
-            let digits = matched.name("number").or_else(|| matched.name("plain"));
+            let names = ["number", "plain", "alone", "part", "doing"];
+            let digits = names.into_iter().find_map(|name| matched.name(name));
             let number = digits.and_then(|digits| digits.as_str().parse::<u32>().ok());
             let task = context.tasks.iter().find(|task| number.is_some() && task.number == number);
             named.push(task.map(|task| task.id));
@@ -154,7 +172,7 @@ fn best_matches<'a, T>(
 ) -> Vec<&'a T> {
     let matches: Vec<_> = items
         .iter()
-        .map(|item| (item, shared_words(words, &content_words(&text(item).to_ascii_lowercase()))))
+        .map(|item| (item, shared_words(words, &title_words(text(item)))))
         .filter(|(_, shared)| !shared.is_empty())
         .collect();
     let is_beaten = |shared: &BTreeSet<String>| {
@@ -188,10 +206,61 @@ pub(crate) fn find_task(
     match &*tasks {
         [task] => TaskReference::One(task.id),
         [] if phrase!(r"\b(?:it|that|this|them)\b").is_match(text) => TaskReference::Pronoun,
-        [] if words.is_empty() => TaskReference::Nothing,
+        [] if words.iter().all(|word| WEAK_WORDS.contains(&&**word)) => TaskReference::Nothing,
         [] => TaskReference::Unknown(text.trim().to_owned()),
         several => TaskReference::Many(several.iter().map(|task| task.id).collect()),
     }
+}
+
+/// Returns the task that a question is about. If the whole question matches several, a part that
+/// names something decides: "the export plan", "the history of the export".
+pub(crate) fn find_subject(text: &str, context: &ChatContext) -> TaskReference {
+    let whole = find_task(text, context, |_| true);
+    let TaskReference::Many(tasks) = &whole else { return whole };
+    if !named_tasks(text, context).is_empty() {
+        return whole;
+    }
+    let parts = [
+        phrase!(
+            r"\b(?:the|that|this|our|my) (?P<name>[^,.?!]{1,60}?) (?:plan|task|one|fix|thing|bug|ticket|change|issue)\b"
+        ),
+        phrase!(r".*\b(?:of|for|on|about|with|w|in|to) (?P<name>[^,.?!]+)"),
+        phrase!(r"^(?P<name>[^,.?!:]+)[,:]? "),
+    ];
+    let named = parts.into_iter().find_map(|part| {
+        let name = text.get(part.group(text, "name")?)?;
+        match find_task(name, context, |_| true) {
+            TaskReference::One(task) => Some(task).filter(|task| tasks.contains(task)),
+            _ => None,
+        }
+    });
+    named.map_or(whole, TaskReference::One)
+}
+
+/// Returns true if a text starts like the title of a task, as in "rate limit, is it done?". Two words
+/// that can describe a task decide.
+pub(crate) fn starts_with_title(text: &str, context: &ChatContext) -> bool {
+    let words = tokenize(text);
+    context.tasks.iter().any(|task| {
+        let title = task.title.to_ascii_lowercase();
+        let title = tokenize(&title);
+        let same = words.iter().zip(&title).take_while(|(word, other)| word.1 == other.1);
+        same.filter(|(word, _)| !content_words(word.1).is_empty()).count() > 1
+    })
+}
+
+/// Returns true if a text has no word besides common ones and those of a task's title.
+pub(crate) fn is_only_name(text: &str, task: TaskId, context: &ChatContext) -> bool {
+    const ASIDES: [&str; 5] = ["check", "quick", "question", "movement", "luck"];
+    let Some(task) = context.task(task) else { return false };
+    let title = title_words(&task.title);
+    let is_id = |word: &str| word.bytes().any(|byte| byte.is_ascii_digit());
+    tokenize(text).into_iter().all(|(_, word)| {
+        ASIDES.contains(&word)
+            || STOP_WORDS.split_ascii_whitespace().any(|common| common == word)
+            || is_id(word)
+            || title.iter().any(|other| is_similar_word(other, &stem(word)))
+    })
 }
 
 /// Returns true if a quote that is no task's title is in the place of a name: it is all there is, or
@@ -211,15 +280,17 @@ fn names_missing_number(text: &str) -> bool {
 
 /// Returns true if the text is a task's name or description and nothing else.
 pub(crate) fn is_task_name(text: &str, context: &ChatContext, verb: Verb) -> bool {
-    const FILLER_WORDS: [&str; 20] = [
+    const FILLER_WORDS: [&str; 40] = [
         "the", "that", "this", "it", "task", "one", "plan", "change", "fix", "patch", "bug", "of",
-        "for", "on", "about", "a", "an", "to", "with", "in",
+        "for", "on", "about", "a", "an", "to", "with", "in", "thing", "ticket", "too", "also",
+        "please", "pls", "well", "as", "w", "teh", "plans", "tasks", "ones", "fixes", "bugs",
+        "changes", "things", "stuff", "tickets", "both",
     ];
     let TaskReference::One(task) = find_task(text, context, |task| verb.applies_to(task)) else {
         return false;
     };
     let Some(task) = context.task(task) else { return false };
-    let title = content_words(&task.title.to_ascii_lowercase());
+    let title = title_words(&task.title);
     let has_id = !named_tasks(text, context).is_empty();
     tokenize(text).into_iter().all(|(_, word)| {
         FILLER_WORDS.contains(&word)

@@ -9,7 +9,7 @@ use tamma_engine::git::Git;
 use tamma_engine::mirror::Mirror;
 use tamma_server::{CommitFile, CommitFileReader};
 
-/// Returns a reader of the mirrors in the data folder.
+/// Returns a reader of the mirrors in a worker's data folder.
 pub(crate) fn reader(data: &Path) -> CommitFileReader {
     let data = data.to_owned();
     Arc::new(move |file| {

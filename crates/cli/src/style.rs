@@ -132,9 +132,9 @@ pub(crate) fn format_cached(usage: Option<&RunUsage>) -> String {
     share.map(|share| format!("{share}%")).unwrap_or_default()
 }
 
-/// Returns the terminal width; `None` if output is not a terminal.
+/// Returns the terminal width; `None` if output is not a terminal, or one that does not know its size.
 pub(crate) fn terminal_width() -> Option<usize> {
-    comfy_table::Table::new().width().map(usize::from)
+    comfy_table::Table::new().width().map(usize::from).filter(|width| *width > 0)
 }
 
 /// Smallest terminal width, in characters, at which tables with many columns are readable.

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use tamma_core::budget::{self, SpendLimit};
+use tamma_core::cost::Usage;
 use tamma_core::failure::FailureKind;
 use tamma_core::ids::{Name, Reason};
 use tamma_core::plan::criterion_id;
@@ -157,6 +158,12 @@ impl AgentRun {
         let outcome = Outcome::Failed(failure);
         Ok(JobResult::finished(outcome).with_usage(self.report.usage))
     }
+}
+
+/// Returns the usage of a run that took place. If the agent reports none, its cost is unknown, and
+/// not zero.
+fn spent_usage(reported: Option<Usage>) -> Usage {
+    reported.unwrap_or_default()
 }
 
 /// Returns the reason of a crash with the last line of stderr, which is often the cause.
@@ -562,7 +569,8 @@ impl AgentRunner {
             let provider = provider.clone();
             Arc::new(move |report: RunReport| {
                 let messages = redactor.redact(&messages.text()).into_owned();
-                let report = report.redacted(&redactor);
+                let mut report = report.redacted(&redactor);
+                report.usage = Some(spent_usage(report.usage));
                 let (provider, approval_subjects) = (provider.clone(), Vec::new());
                 keep(AgentRun { report, approval_subjects, provider, messages })
             })
@@ -581,13 +589,14 @@ impl AgentRunner {
             let error = &error as &dyn std::error::Error;
             tracing::warn!(run = %request.run, error, "failed to detach the private git directory");
         }
-        let report = report?.redacted(&redactor);
+        let mut report = report?.redacted(&redactor);
         drop(observer);
         budget.stop_renewal().await;
         let ending = RunEnding::from(&report.end);
         if let Err(error) = recorder.finish(ending, report.usage, report.metered).await {
             tracing::warn!(%error, run = %request.run, "failed to save run record");
         }
+        report.usage = Some(spent_usage(report.usage));
         if report.end == RunEnd::Cancelled {
             return Err(Error::Stopped);
         }
@@ -704,7 +713,16 @@ fn shell_limit(rules: &Rules, run_seconds: u32) -> Duration {
 
 #[cfg(test)]
 mod tests {
+    use tamma_core::cost::{Cost, Usd};
+
     use super::*;
+
+    #[test]
+    fn a_run_without_a_report_has_an_unknown_cost() {
+        assert_eq!(spent_usage(None).cost, Cost::Unknown);
+        let free = Usage { cost: Cost::Known(Usd::ZERO), ..Usage::default() };
+        assert_eq!(spent_usage(Some(free)), free);
+    }
 
     #[test]
     fn planner_council_and_validator_have_their_own_time_limits() {

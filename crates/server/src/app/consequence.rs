@@ -14,7 +14,7 @@ use tamma_core::pull_request::{PullRequestJob, PullRequestState};
 use tamma_core::rules::{DeliveryMode, Rules};
 use tamma_core::task_loop::{
     Action, AnswerKind, Command, EventKind, Job, JobKind, NextStep, State, Step, TaskEvent,
-    TaskLoop, Timestamp, step,
+    TaskLoop, Timestamp, Trigger, step,
 };
 use tamma_core::version::FormatVersion;
 
@@ -160,7 +160,7 @@ fn describe_step(before: &TaskLoop, made: &Step, rules: &Rules) -> String {
         State::Pending | State::Assigned => {
             "The new request is used when the task starts.".to_owned()
         }
-        State::Planning => new_plan,
+        State::Planning => describe_replanning(before, made, &new_plan),
         State::AwaitingApproval if next.open_question.is_some() => {
             let level = next.risk_level().unwrap_or_default();
             let needed = usize::from(rules.ceremony.get(level).approvers);
@@ -202,6 +202,31 @@ fn describe_step(before: &TaskLoop, made: &Step, rules: &Rules) -> String {
         },
         State::Cancelled => format!("The task stops for good. {}", describe_rest(made)),
         State::Failed => format!("The task ends as failed. {}", describe_rest(made)),
+    }
+}
+
+/// Describes why the planner writes a new plan, and what it gets.
+fn describe_replanning(before: &TaskLoop, made: &Step, new_plan: &str) -> String {
+    let entered = made.entries.iter().find(|entry| entry.to == State::Planning);
+    match entered.and_then(|entry| entry.trigger) {
+        Some(Trigger::RevisionRequested) => {
+            let version = before.plan.as_ref().map_or(0, |plan| plan.version);
+            format!(
+                "The request stays. The planner gets your comments on plan {version}. {new_plan}"
+            )
+        }
+        Some(Trigger::TaskChanged) => {
+            let stops = made.commands.iter().any(|it| matches!(it, Command::StopJob { .. }));
+            let stopped = before.active_job.filter(|_| stops);
+            let stopped = stopped.map(|job| format!("{} stops. ", job_name(job.kind)));
+            let is_forgotten = before.tier_failures > made.next.tier_failures;
+            let forgotten = if is_forgotten { " Earlier failures no longer count." } else { "" };
+            format!(
+                "{}The planner gets your new request.{forgotten} {new_plan}",
+                stopped.unwrap_or_default()
+            )
+        }
+        _ => new_plan.to_owned(),
     }
 }
 

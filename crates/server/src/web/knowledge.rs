@@ -16,10 +16,11 @@ use uuid::Uuid;
 
 use super::board::serialized_name;
 use super::form_fields::FormFields;
+use super::html::SafeHtml;
 use super::layout::{DisplayTime, Layout, Notice, SelectField, SelectOption, Tab};
 use super::permissions::PagePermissions;
 use super::session::{Session, redirect_with_notice};
-use super::{PageError, PageResult, WebState, labels, render};
+use super::{PageError, PageResult, WebState, labels, markdown, render};
 use crate::app::Error;
 use crate::clock;
 use crate::dto::{KnowledgeDecision, KnowledgeEntryDetail, KnowledgeTaskStats, short_id};
@@ -62,7 +63,7 @@ struct EmptyState {
 struct EntryView {
     id: Uuid,
     short_id: String,
-    text: String,
+    text: SafeHtml,
     kind: String,
     icon: &'static str,
     severity: String,
@@ -97,7 +98,7 @@ impl EntryView {
         Self {
             id: entry.id.0,
             short_id: detail.short.clone(),
-            text: entry.text.clone(),
+            text: markdown::code_spans_to_html(&entry.text),
             kind: entry.kind.to_string(),
             icon: match entry.kind {
                 EntryKind::Prohibition => "block",

@@ -22,7 +22,7 @@ use crate::app::{App, Error, parse_run_number};
 use crate::dto;
 
 /// Number of lines on a page. The last page comes first, whatever the length of the log.
-const PAGE_SIZE: u32 = 200;
+const PAGE_SIZE: u32 = 120;
 
 /// Size of the lines of a page, with their details, after which earlier ones are on an earlier page.
 const MAX_PAGE_BYTES: usize = 1_000_000;

@@ -58,8 +58,58 @@ async fn the_overview_shows_the_request_then_the_plan_then_the_decision() {
     // Markdown is rendered.
     assert!(html.contains("<h4>Why</h4>") && html.contains("<strong>kindly</strong>"), "{html}");
     assert!(html.contains("<em>hello</em>"), "{html}");
+    // Two answers lead to a new plan, for different reasons.
+    assert!(
+        html.contains("The request stays. The planner gets your comments on plan 1."),
+        "{html}"
+    );
+    assert!(
+        html.contains("The planner gets your new request. The planner writes plan 2"),
+        "{html}"
+    );
     // A rejection asks what comes next, so that it does not return to the inbox.
     assert!(html.contains("name=\"then\"") && html.contains("Cancel the task"), "{html}");
+    server.end().await;
+}
+
+#[tokio::test]
+async fn a_change_is_not_accepted_unread() {
+    let server = TestServer::with(local_config()).await;
+    let project = server.project("/nowhere").await;
+    let mut rules = Rules::default();
+    rules.ceremony.medium.human_review = true;
+    let task = json!({ "title": "Greet" });
+    let mut stored = StoredTask::with_rules(&server, project, task, rules).await;
+    stored.add_plan("Kindly", 7).await;
+    stored
+        .apply(|world| {
+            world.walk(State::QualityReview);
+            world.done(world::passed());
+        })
+        .await;
+    let commit = stored.task_loop().commit.expect("commit");
+    let mut browser = Browser::new(&server);
+    let (page, change) =
+        (format!("/tasks/{}", stored.id), format!("href=\"/tasks/{}/change#question\"", stored.id));
+    // Without a stored patch, there is a link alone.
+    let html = browser.page(&page).await;
+    assert!(html.contains(&change) && !html.contains("num add"), "{html}");
+    add_change(&server, stored.id, 7, commit, PATCH).await;
+    let html = browser.page(&page).await;
+    // The link at the top leads to the change, not to the buttons.
+    assert!(!html.contains("href=\"#question\""), "{html}");
+    assert!(position(&html, &change) < position(&html, "id=\"request\""), "{html}");
+    // Its size and a link stand before the button; in the inbox, too.
+    for html in [html, browser.page("/inbox").await] {
+        let size = position(&html, "<b>3 files</b> <span class=\"num add\">+2</span>");
+        assert!(size < position(&html, ">Accept change</button>"), "{html}");
+        assert!(html[size..].contains(&change), "{html}");
+    }
+    let html = browser.page(&format!("{page}/log")).await;
+    assert!(html.contains(&change), "{html}");
+    // The page of the change needs neither.
+    let html = browser.page(&format!("{page}/change")).await;
+    assert!(html.contains(">Accept change</button>") && !html.contains("change-size"), "{html}");
     server.end().await;
 }
 

@@ -357,8 +357,11 @@ fn update_iteration<'a>(
         }
         (Some(on @ (Trigger::ReviewPassed | Trigger::ReviewFailed)), data) => {
             let row = iteration_row(iterations, number);
-            let passed = on == Trigger::ReviewPassed;
-            row.outcome = Some(if passed { "passed" } else { "review_failed" });
+            row.outcome = Some(match (on, &entry.actor) {
+                (Trigger::ReviewPassed, _) => "passed",
+                (_, Actor::Person(_)) => "changes_requested",
+                (_, Actor::Tamma | Actor::Council) => "review_failed",
+            });
             row.judged_at = at;
             if let EntryData::Review(summary) = data {
                 row.score = Some(summary.score);

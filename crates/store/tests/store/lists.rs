@@ -12,7 +12,7 @@ use tamma_store::{
 use tamma_testkit::postgres::TestDatabase;
 
 use crate::recorded_task::{PROJECT, RecordedTask, careful, quick, register, to_micros};
-use crate::world::{reason, red};
+use crate::world::{note, reason, red};
 
 async fn fresh() -> (TestDatabase, Store) {
     let database = TestDatabase::fresh().await.expect("test database");
@@ -80,6 +80,59 @@ async fn filters_narrow_the_list() {
     assert_eq!(matching(TaskFilter { paused: Some(true), ..none() }).await, []);
     let counts = store.count_by_state(Some(PROJECT)).await.expect("counts");
     assert_eq!(counts, [(State::AwaitingApproval, 1), (State::Completed, 1)].into());
+}
+
+#[tokio::test]
+async fn a_search_matches_the_start_of_words_and_no_text_breaks_it() {
+    let (_database, store) = fresh().await;
+    let titles = ["Greet people by name", "Round totals in src/main.rs", "Don't greet Ümlauts"];
+    let mut tasks = Vec::new();
+    for (number, title) in (1..).zip(titles) {
+        let mut recorded = RecordedTask::new(number, careful());
+        recorded.task.title = title.to_owned();
+        recorded.task.description = String::new();
+        write(&store, &recorded).await;
+        tasks.push(recorded.task.id);
+    }
+    let found = async |text: &str| {
+        let filter = TaskFilter { text: Some(text.to_owned()), ..TaskFilter::default() };
+        let listed = ids(&store.tasks(&filter, None, 9).await.expect("page").tasks);
+        let board = store.board(&filter, TaskOrder::Newest, 9).await.expect("board");
+        assert_eq!(ids(&board.tasks), listed, "{text}");
+        listed
+    };
+    let [people, totals, letters] = tasks[..] else { panic!("{tasks:?}") };
+    for (text, expected) in [
+        ("gre", vec![letters, people]),
+        ("GREET peo", vec![people]),
+        ("na gre", vec![people]),
+        ("reet", vec![]),
+        ("greets", vec![]),
+        ("\"greet peo\"", vec![people]),
+        ("\"people greet\"", vec![]),
+        ("gre -peo", vec![letters]),
+        ("tot or Üml", vec![letters, totals]),
+        ("src/ma", vec![totals]),
+        ("don't", vec![letters]),
+    ] {
+        assert_eq!(found(text).await, expected, "{text}");
+    }
+    let many = "a or ".repeat(50_000);
+    let long = "x".repeat(5_000);
+    for text in [
+        "",
+        "!!!",
+        "':*",
+        "\\",
+        "''",
+        "gre':* | 'a",
+        "a & | ! ( <-> )",
+        "\0",
+        many.as_str(),
+        long.as_str(),
+    ] {
+        found(text).await;
+    }
 }
 
 #[tokio::test]
@@ -169,6 +222,22 @@ async fn iterations_and_usage_are_stored_one_by_one() {
     let total = store.usage_since(PROJECT, recorded.steps[0].0).await.expect("sum");
     assert_eq!(total.usd, used.iter().fold(Usd::ZERO, |sum, _| sum + Usd::from_cents(5)));
     assert_eq!(total.unpriced_jobs, 0);
+}
+
+#[tokio::test]
+async fn an_attempt_that_a_person_sent_back_did_not_fail_the_review() {
+    let (_database, store) = fresh().await;
+    let mut rules = quick();
+    rules.ceremony.low.human_review = true;
+    rules.ceremony.medium.human_review = true;
+    let mut recorded = RecordedTask::new(1, rules).until(State::QualityReview);
+    assert!(recorded.advance(), "the automatic review passes");
+    let commit = recorded.it().commit.expect("commit");
+    assert!(recorded.ask(Action::RequestChanges { commit, comments: note() }));
+    write(&store, &recorded).await;
+    let runs = store.iterations(recorded.task.id).await.expect("iterations");
+    let endings: Vec<_> = runs.iter().map(|run| run.outcome).collect();
+    assert_eq!(endings, [Some(IterationOutcome::ChangesRequested)]);
 }
 
 #[tokio::test]
@@ -339,4 +408,7 @@ async fn a_spend_with_an_unknown_cost_is_marked() {
     let pool = sqlx::PgPool::connect(&database.url()).await.expect("connection");
     sqlx::query(unknown).execute(&pool).await.expect("written");
     assert!(spend().await.estimated, "an unknown cost is not zero");
+    let by_job = store.spend_by_job(None, recorded.steps[0].0).await.expect("spend");
+    let plan = by_job.iter().find(|it| it.what == "plan").expect("planning");
+    assert_eq!(plan.unpriced_jobs, 1);
 }

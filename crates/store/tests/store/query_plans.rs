@@ -94,6 +94,7 @@ async fn board_and_related_queries_use_their_indexes() {
     let (all, some) = ("true, '{}'", format!("false, ARRAY[{project}]::uuid[]"));
     let nothing = format!("{}, {all}", ["NULL"; 9].join(", "));
     let with_words = format!("{}, 'part 4711', {all}", ["NULL"; 8].join(", "));
+    let with_start = format!("{}, 'part 471', {all}", ["NULL"; 8].join(", "));
     let oldest = sqlx::query_scalar::<_, String>(
         "SELECT id::text FROM tasks WHERE NOT live ORDER BY id DESC OFFSET 50 LIMIT 1",
     );
@@ -153,6 +154,12 @@ async fn board_and_related_queries_use_their_indexes() {
         ("digits of an ID", &suffix, format!("'00004711', {all}"), "tasks_by_suffix"),
         ("list", &list, format!("{nothing}, '{{}}', NULL, 50"), "tasks_pkey"),
         ("list with words", &list, format!("{with_words}, '{{}}', NULL, 50"), "tasks_by_word"),
+        (
+            "list with the start of a word",
+            &list,
+            format!("{with_start}, '{{}}', NULL, 50"),
+            "tasks_by_word",
+        ),
         ("inbox", &inbox, format!("NULL, NULL, NULL, 50, {all}"), "tasks_asking"),
         ("waiting count", &waiting, format!("NULL, {all}"), "tasks_asking"),
         ("changed tasks", &changed, "now() - interval '10 s'".to_owned(), "tasks_by_change"),

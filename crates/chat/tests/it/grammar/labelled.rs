@@ -12,7 +12,9 @@ use tamma_chat::{
 use tamma_core::ids::{KnowledgeId, TaskId};
 
 const MESSAGES: &str = include_str!("../../../../../lab/inputs/chat/messages.yaml");
-const BLIND: &str = include_str!("../../../../../lab/inputs/chat/blind.jsonl");
+const SEEN: &str = include_str!("../../../../../lab/inputs/chat/blind.jsonl");
+const BLIND: &str = include_str!("../../../../../lab/inputs/chat/blind2.jsonl");
+const WORDINGS: &str = include_str!("../../../../../lab/inputs/chat/wordings.yaml");
 const WORLDS: &str = include_str!("../../../../../lab/inputs/chat/worlds.yaml");
 
 #[derive(Debug, Deserialize)]
@@ -32,7 +34,8 @@ struct Keyed<T> {
 #[derive(Debug, Deserialize)]
 pub(crate) struct Message {
     pub(crate) id: String,
-    #[serde(default = "blind")]
+    /// Part of the set. Only the YAML files have it.
+    #[serde(default)]
     pub(crate) split: String,
     pub(crate) text: String,
     #[serde(default = "shop")]
@@ -57,10 +60,6 @@ fn shop() -> String {
     "shop".to_owned()
 }
 
-fn blind() -> String {
-    "blind".to_owned()
-}
-
 pub(crate) fn worlds() -> &'static BTreeMap<String, World> {
     static READ: LazyLock<BTreeMap<String, World>> =
         LazyLock::new(|| serde_saphyr::from_str(WORLDS).expect("valid worlds"));
@@ -73,18 +72,45 @@ pub(crate) fn messages() -> &'static [Message] {
     &READ
 }
 
-/// Messages of an author who has not seen the grammar, one JSON object per line. They are measured and
-/// never tuned on. The file is empty until the set is written.
+/// Wordings of the author of the grammar, all of which it reads.
+pub(crate) fn wordings() -> &'static [Message] {
+    static READ: LazyLock<Vec<Message>> =
+        LazyLock::new(|| serde_saphyr::from_str(WORDINGS).expect("valid wordings"));
+    &READ
+}
+
+/// Messages of the first blind run. The grammar has learned from them since.
+pub(crate) fn seen_messages() -> &'static [Message] {
+    static READ: LazyLock<Vec<Message>> = LazyLock::new(|| read_lines(SEEN, "seen"));
+    &READ
+}
+
+/// Messages of an author who has not seen the grammar, measured and never tuned on. The file is empty
+/// until the set is written. A message that another set has too is left out.
 pub(crate) fn blind_messages() -> &'static [Message] {
     static READ: LazyLock<Vec<Message>> = LazyLock::new(|| {
-        let lines = BLIND.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
-        let read = |(index, line): (usize, &str)| {
-            serde_json::from_str(line)
-                .unwrap_or_else(|error| panic!("blind.jsonl line {}: {error}", index + 1))
-        };
-        lines.map(read).collect()
+        let known = || messages().iter().chain(wordings()).chain(seen_messages());
+        let mut blind = read_lines(BLIND, "blind 2");
+        blind.retain(|message| {
+            !known().any(|other| {
+                other.text.eq_ignore_ascii_case(&message.text)
+                    && (&other.world, &other.last) == (&message.world, &message.last)
+            })
+        });
+        blind
     });
     &READ
+}
+
+/// Reads messages from one JSON object per line.
+fn read_lines(text: &str, split: &str) -> Vec<Message> {
+    let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
+    let read = |(index, line): (usize, &str)| {
+        let message: Message = serde_json::from_str(line)
+            .unwrap_or_else(|error| panic!("{split} line {}: {error}", index + 1));
+        Message { split: split.to_owned(), ..message }
+    };
+    lines.map(read).collect()
 }
 
 impl World {

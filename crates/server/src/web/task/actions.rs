@@ -9,6 +9,7 @@ use tamma_core::task_loop::{Action, AnswerKind, State};
 use uuid::Uuid;
 
 use super::TaskData;
+use super::change_summary::ChangeSummary;
 use crate::app::{preview_action, preview_answer};
 use crate::clock;
 use crate::web::board::serialized_name;
@@ -32,6 +33,8 @@ pub(in crate::web) struct ActionForm {
     pub(in crate::web) input: ActionInput,
     /// Link to a page with more detailed input.
     pub(in crate::web) link: Option<Link>,
+    /// Change that the form accepts, shown before its button.
+    pub(in crate::web) change: Option<ChangeSummary>,
     /// Page to return to; `None` for the task page.
     pub(in crate::web) back: Option<&'static str>,
     /// Set if the form is expanded.
@@ -117,6 +120,7 @@ impl ActionForm {
             text: None,
             input: ActionInput::Nothing,
             link: None,
+            change: None,
             back: None,
             is_open: false,
             idempotency_key: clock::new_id().to_string(),
@@ -266,12 +270,15 @@ fn answer_form(data: &TaskData, answer: AnswerKind, person: Option<&Name>) -> Ac
         .scope(ActionScope::Plan(hash))
         .scope_note(about_plan)
         .required_reason(),
-        AnswerKind::Accept => ActionForm::new("Accept", "accept", "Accept change", consequence)
-            .scope(ActionScope::Commit(commit))
-            .scope_note(format!(
-                "Covers commit {short_commit} only. A new commit needs a new review."
-            ))
-            .optional_reason(),
+        AnswerKind::Accept => {
+            let form = ActionForm::new("Accept", "accept", "Accept change", consequence)
+                .scope(ActionScope::Commit(commit))
+                .scope_note(format!(
+                    "Covers commit {short_commit} only. A new commit needs a new review."
+                ))
+                .optional_reason();
+            ActionForm { change: data.change.clone(), ..form }
+        }
         AnswerKind::RequestChanges => {
             ActionForm::new("Request changes", "rework", "Request changes", consequence)
                 .scope(ActionScope::Commit(commit))

@@ -39,9 +39,9 @@ pub(in crate::web) use self::submit::{mark_viewed, save_comment};
 /// Lines of a file from which its diff is loaded on request.
 const LARGE_FILE_ROWS: usize = 500;
 
-/// Lines of a page, about ten screens, after which further files are loaded on request: by scripts as the
+/// Lines of a page, about three screens, after which further files are loaded on request: by scripts as the
 /// reader comes near, otherwise by a link. Files with comments are always there.
-const MAX_PAGE_ROWS: usize = 400;
+const MAX_PAGE_ROWS: usize = 120;
 
 /// Lines of a page with all files, after which further ones are loaded on request.
 const MAX_ALL_ROWS: usize = 20_000;
@@ -261,6 +261,9 @@ pub(in crate::web) async fn page(
     };
     let attributes = attributes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
     let (files, gone) = loaded.files();
+    let about = (data.task_loop.project, loaded.change.commit);
+    let complete_files =
+        files::complete_files(&state.app, about, &files).await.map_err(page_error)?;
     let paths = files.iter().map(|file| file.path.as_str());
     let builder = PageBuilder {
         loaded: &loaded,
@@ -278,6 +281,7 @@ pub(in crate::web) async fn page(
             can_expand: state.app.read_commit_file.is_some(),
             open_form: query.open_form(),
             only_fresh: query.since && loaded.change.last_reviewed.is_some(),
+            complete_files,
         },
     };
     let change = builder.change(&files, &gone);

@@ -4,22 +4,24 @@
 //! as in the patch. An image is sent only if its first bytes are those of a known format, in a sandbox
 //! without scripts.
 
+use std::collections::BTreeSet;
+
 use askama::Template;
 use axum::extract::{Path, Query};
 use axum::http::{HeaderValue, header};
 use axum::response::{Html, IntoResponse as _, Response};
 use serde::Deserialize;
 use tamma_core::access::Permission;
-use tamma_core::ids::{CommitId, TaskId};
+use tamma_core::ids::{CommitId, ProjectId, TaskId};
 use tamma_core::review::patch::LineSide;
 use tamma_core::review::patterns;
 use uuid::Uuid;
 
-use super::diff::parse_files;
+use super::diff::{FileDiff, parse_files};
 use super::rows::{self, DiffLayout, RowContext};
 use super::threads::FileThreads;
 use super::{ChangeQuery, LoadedChange, link_query};
-use crate::app::Error;
+use crate::app::{App, Error};
 use crate::web::html::SafeHtml;
 use crate::web::layout::Layout;
 use crate::web::session::Session;
@@ -30,6 +32,9 @@ const MAX_TEXT_BYTES: usize = 4 * 1024 * 1024;
 
 /// Maximum size of an image, in bytes.
 const MAX_IMAGE_BYTES: usize = 5 * 1024 * 1024;
+
+/// Maximum number of files that are read for one page.
+const MAX_FILES_READ: usize = 10;
 
 /// Unchanged lines that are sent at once.
 const MAX_CONTEXT_LINES: u32 = 500;
@@ -62,9 +67,37 @@ pub(in crate::web) async fn file_fragment(
         can_expand: state.app.read_commit_file.is_some(),
         open_form: query.open_form(),
         only_fresh: query.since && loaded.change.last_reviewed.is_some(),
+        complete_files: complete_files(
+            &state.app,
+            (task_loop.project, loaded.change.commit),
+            std::slice::from_ref(file),
+        )
+        .await
+        .map_err(page_error)?,
     };
     let rows = rows::file_rows(&context, file, &threads);
     Ok(Html(rows.to_string()).into_response())
+}
+
+/// Returns the numbers of files that end with their last hunk, as far as the patch leaves it open. Only
+/// the first files are read.
+pub(super) async fn complete_files(
+    app: &App,
+    (project, commit): (ProjectId, CommitId),
+    files: &[FileDiff<'_>],
+) -> Result<BTreeSet<usize>, Error> {
+    let mut complete = BTreeSet::new();
+    let open = files.iter().filter_map(|file| Some((file, rows::following_line(file)?)));
+    let open: Vec<(&FileDiff<'_>, u32)> = open.take(MAX_FILES_READ).collect();
+    for (file, next) in open {
+        let bytes = app.commit_file(project, commit, &file.path, MAX_TEXT_BYTES).await?;
+        let lines = bytes.map(|bytes| String::from_utf8_lossy(&bytes).lines().count());
+        let next = usize::try_from(next).unwrap_or(usize::MAX);
+        if lines.is_some_and(|lines| lines < next) {
+            complete.insert(file.number);
+        }
+    }
+    Ok(complete)
 }
 
 /// Query parameters of unchanged lines.
