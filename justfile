@@ -11,7 +11,7 @@ ci_verbs := "lint doc test lab:first-minute lab:docs lab:chaos lab:crash-recover
 optimised := '^bench-(agents|core|gateway|loop|store|waiting)$'
 
 # Files written by `just gen`, and never by hand.
-generated := "docs/machine.md docs/reference/tamma.schema.json docs/reference/configuration.md docs/reference/commands.md docs/reference/openapi.json"
+generated := "docs/machine.md docs/pictures/machine.svg docs/reference/tamma.schema.json docs/reference/configuration.md docs/reference/commands.md docs/reference/openapi.json"
 
 nextest_profile := if env("CI", "") == "" { "default" } else { "ci" }
 
@@ -192,6 +192,7 @@ gen: build
     }
     built="${CARGO_TARGET_DIR:-target}/debug"
     write docs/machine.md "$built/examples/state_diagram"
+    write docs/pictures/machine.svg "$built/examples/state_picture"
     write docs/reference/tamma.schema.json "$built/tamma" config schema
     write docs/reference/configuration.md "$built/tamma" config reference
     write docs/reference/commands.md "$built/tamma" help-reference

@@ -2,10 +2,11 @@
 
 use chrono::TimeDelta;
 use sqlx::AssertSqlSafe;
+use tamma_core::cause::AlertCause;
 use tamma_core::cost::Usd;
 use tamma_core::ids::TaskId;
 use tamma_core::task::{Priority, TaskEdit, branch_name};
-use tamma_core::task_loop::{Action, AnswerKind, Outcome, Phase, State};
+use tamma_core::task_loop::{Action, AlertKind, AnswerKind, Outcome, Phase, State};
 use tamma_store::{
     IterationOutcome, ListedTask, PlanVerdict, SavedView, Store, TaskFilter, TaskOrder,
 };
@@ -168,6 +169,16 @@ async fn question_is_in_the_inbox_until_it_is_answered() {
     };
     assert_eq!((decision.verdict, decision.by.as_deref()), (PlanVerdict::Approve, Some("ann")));
     assert_eq!(decision.plan, Some(scope.plan.to_string()));
+}
+
+#[tokio::test]
+async fn an_alert_about_failed_gates_does_not_blame_the_review() {
+    let (_database, store) = fresh().await;
+    let mut recorded = RecordedTask::new(1, quick()).until(State::Testing);
+    assert!(recorded.done(red(1)));
+    write(&store, &recorded).await;
+    let [alert] = &store.alerts(recorded.task.id).await.expect("alerts")[..] else { panic!() };
+    assert_eq!((alert.kind, alert.cause), (AlertKind::ReviewFailed, AlertCause::GatesFailed(1)));
 }
 
 #[tokio::test]
@@ -344,7 +355,7 @@ const MANY_CLOSED: &str = "
     BEGIN
         EXECUTE format('INSERT INTO tasks (id, title, %1$s)
             SELECT (''0190000000007000800000'' || lpad(to_hex(n), 10, ''0''))::uuid,
-                ''Older task '' || n, %1$s
+                ''Older task '' || lpad(n::text, 5, ''0''), %1$s
             FROM tasks, generate_series(1, 10050) n WHERE state = ''completed''', names);
     END $$;
 ";
@@ -366,7 +377,7 @@ async fn a_board_covers_the_newest_closed_tasks_and_finds_words_in_older_ones() 
         assert_eq!(board.tasks.len(), 4);
     }
     // The seventh is older than those that the board covers.
-    let words = TaskFilter { text: Some("older 7".to_owned()), ..TaskFilter::default() };
+    let words = TaskFilter { text: Some("older 00007".to_owned()), ..TaskFilter::default() };
     let board = store.board(&words, TaskOrder::Newest, 3).await.expect("board");
     assert_eq!((board.tasks.len(), board.counts.len()), (1, 0));
     assert!(board.more.contains(&State::Completed), "older ones are not counted");

@@ -112,7 +112,7 @@ async fn board_and_related_queries_use_their_indexes() {
     let ranked = query(&["ranked.place <= $13"]);
     let older = query(&["WHERE NOT live AND", "websearch_to_tsquery"]);
     let oldest = query(&["NOT live AND", "OFFSET $4"]);
-    let suffix = query(&["right(id::text, 8)"]);
+    let suffix = query(&["FROM tasks", "right(id::text, 8)"]);
     let list = query(&["SELECT id FROM tasks WHERE", "websearch_to_tsquery", "LIMIT $14"]);
     let inbox = query(&["asked_at IS NOT NULL", "ORDER BY asked_at, id LIMIT"]);
     let waiting = query(&["count(*)", "asked_at IS NOT NULL AND"]);

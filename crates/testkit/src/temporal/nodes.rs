@@ -32,6 +32,9 @@ const DYNAMIC_CONFIG: &str = "history.transferProcessorMaxPollRPS: [{ value: 100
                               frontend.WorkerCommandsEnabled: [{ value: true }]\n\
                               system.enableCancelActivityWorkerCommand: [{ value: true }]\n";
 
+/// Counts the clusters that Temporal's database knows.
+const METADATA: &str = "SELECT count(*) FROM cluster_metadata_info";
+
 /// Time limit for the start of a node, and for the namespace.
 const START_TIMEOUT: Duration = Duration::from_mins(2);
 
@@ -137,6 +140,12 @@ impl TemporalCluster {
         let mut cluster = Self { nodes };
         for node in &mut cluster.nodes {
             node.spawn()?;
+            // Two nodes that both write the cluster's metadata fail, so the first one writes it.
+            wait_until("the cluster's metadata", START_TIMEOUT, async || {
+                let count = postgres.query("temporal", METADATA).await?;
+                Ok((count.trim() != "0").then_some(()))
+            })
+            .await?;
         }
         for node in &mut cluster.nodes {
             node.wait_until_ready().await?;

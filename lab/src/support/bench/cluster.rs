@@ -209,10 +209,11 @@ pub(crate) fn pid(process: &TammaProcess) -> Result<u32> {
     process.pid().context("a measured process has exited")
 }
 
-/// Returns the ID of a numbered task. The first digits differ, as in real IDs.
+/// Returns the ID of a numbered task. The first digits differ, as in real IDs, and so do the last ones,
+/// which name its branch.
 pub(crate) fn id(number: u64) -> TaskId {
-    let first = u128::from(number) << 80;
-    TaskId(Uuid::from_u128(0x0192_a000_0000_7000_8000_0000_0000_0000 | first))
+    let number = u128::from(number);
+    TaskId(Uuid::from_u128(0x0192_a000_0000_7000_8000_0000_0000_0000 | (number << 80) | number))
 }
 
 /// Returns the script of an agent that responds at once and reports its cost, so that nothing waits for
