@@ -119,7 +119,7 @@ pub use runs::{
     EndedRun, InvalidRunNumber, NewRun, RunEnd, RunNumber, RunRecord, RunUpdate, RunningCall,
 };
 pub use saved_views::SavedView;
-pub use schema::{SchemaStatus, schema_digest};
+pub use schema::{SchemaStatus, UpgradeFinish, schema_digest};
 pub use sessions::{NewSession, OpenSession, SessionKind, SessionProof};
 pub use statistics::{ActiveRun, AgentUsage, DailySpend, SpendItem};
 pub use steps::WriteOutcome;
