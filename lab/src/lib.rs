@@ -32,10 +32,12 @@ mod merge_queue;
 mod observe;
 mod pipeline;
 mod reconcile;
+mod restore;
 mod review;
 mod sandbox_escape;
 mod support;
 mod task_cost;
 mod top;
+mod upgrade;
 
 pub use crate::experiment::main;

@@ -46,7 +46,10 @@ async fn program_accepts_a_newer_schema_until_something_it_needs_is_removed() {
 async fn upgrade_is_finished_only_without_older_workers() {
     let database = TestDatabase::fresh().await.expect("test database");
     let store = database.store().await.expect("connection");
-    assert!(store.is_upgrade_finished().await.expect("read"), "an empty database has no old programs");
+    assert!(
+        store.is_upgrade_finished().await.expect("read"),
+        "an empty database has no old programs"
+    );
 
     // As an older version leaves it, with one of its workers.
     execute(&database, "UPDATE schema_compatibility SET oldest_version = 14").await;
