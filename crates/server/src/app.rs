@@ -17,6 +17,7 @@ mod change;
 mod chat;
 mod consequence;
 mod knowledge;
+mod maintenance;
 mod merge_queue;
 mod people;
 mod permissions;

@@ -29,10 +29,11 @@ pub struct Worker {
 }
 
 impl Store {
-    /// Records a heartbeat of a worker, with the isolation of agents on its machine in words.
-    pub async fn record_heartbeat(&self, name: &str, slots: u32, sandbox: &str) -> Result<()> {
+    /// Records a heartbeat of a worker, with the isolation of agents on its machine in words. Returns
+    /// `true` during maintenance.
+    pub async fn record_heartbeat(&self, name: &str, slots: u32, sandbox: &str) -> Result<bool> {
         // Workers that died without signing off are removed after a day.
-        sqlx::query!(
+        let is_maintained = sqlx::query_scalar!(
             "WITH gone AS (
                 DELETE FROM workers WHERE seen_at < clock_timestamp() - interval '1 day'
              )
@@ -40,15 +41,16 @@ impl Store {
              VALUES ($1, $2, $3, $4, clock_timestamp(), clock_timestamp())
              ON CONFLICT (name) DO UPDATE SET
                 slots = excluded.slots, sandbox = excluded.sandbox,
-                schema_version = excluded.schema_version, seen_at = excluded.seen_at",
+                schema_version = excluded.schema_version, seen_at = excluded.seen_at
+             RETURNING EXISTS (SELECT FROM maintenance) AS \"is_maintained!\"",
             name,
             i32::try_from(slots).unwrap_or(i32::MAX),
             sandbox,
             newest_version(),
         )
-        .execute(&self.lists)
+        .fetch_one(&self.lists)
         .await?;
-        Ok(())
+        Ok(is_maintained)
     }
 
     /// Removes a worker that shuts down.
