@@ -310,6 +310,9 @@ def check_monitoring(report):
     for alert in re.findall(r"^ +- alert: (\w+)$", rules, re.M):
         if f"\n### {alert}\n" not in runbook:
             report.add("packaging/monitoring/rules.yml", f"`{alert}` has no section in docs/operating.md")
+        section = runbook.partition(f"\n### {alert}\n")[2].partition("\n#")[0]
+        if section and "```console\n$ " not in section:
+            report.add("docs/operating.md", f"the section of `{alert}` has no command")
         if f"docs/operating.md#{alert.lower()}\n" not in rules:
             report.add("packaging/monitoring/rules.yml", f"`{alert}` does not name its section as its runbook")
     names = (ROOT / "crates/telemetry/src/names.rs").read_text(encoding="utf-8")
