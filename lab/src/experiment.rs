@@ -16,8 +16,8 @@ use crate::{
     agents, alerts, audit, bench_agents, bench_board, bench_core, bench_gateway, bench_loop,
     bench_store, bench_waiting, browser, chaos, chat, cluster, crash_recovery, docs, escalation,
     eval, false_claims, first_minute, forge, hostile_repositories, identity, knowledge, learning,
-    learning_loop, mcp, merge_queue, observe, pipeline, reconcile, restore, review, sandbox_escape,
-    task_cost, top, upgrade,
+    learning_loop, mcp, merge_queue, objects, observe, pipeline, reconcile, restore, review,
+    sandbox_escape, task_cost, top, upgrade,
 };
 
 /// Run one experiment
@@ -85,6 +85,8 @@ enum Experiment {
     Alerts,
     /// Write, verify, export and manipulate an audit log of 100,000 entries
     Audit,
+    /// Keep transcripts in an S3 bucket of a real server, also during its outage
+    Objects,
     /// Scrape a server and a worker with a real Prometheus, and run every query of the dashboard
     Observe,
     /// Take a person's day through a real browser, with a screenshot of every page
@@ -171,6 +173,7 @@ async fn run(experiment: Experiment, quick: bool) -> Result<Verdict> {
         Experiment::Mcp => mcp::run(quick).await,
         Experiment::Alerts => alerts::run().await,
         Experiment::Audit => audit::run(quick).await,
+        Experiment::Objects => objects::run().await,
         Experiment::Observe => observe::run().await,
         Experiment::Browser(own) => browser::run(&own, quick).await,
         Experiment::Top(own) => top::run(&own).await,

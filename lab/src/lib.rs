@@ -29,6 +29,7 @@ mod learning;
 mod learning_loop;
 mod mcp;
 mod merge_queue;
+mod objects;
 mod observe;
 mod pipeline;
 mod reconcile;
