@@ -75,7 +75,7 @@ impl S3Server {
     async fn count(&self, task: TaskId) -> Result<usize> {
         let prefix = format!("{PREFIX}/transcripts/{task}/");
         let url = format!("{}/{BUCKET}", self.url());
-        let request = self.http.get(url).query(&[("list-type", "2"), ("prefix", &prefix)]);
+        let request = self.http.get(url).query(&[("list-type", "2"), ("prefix", prefix.as_str())]);
         let listed = request.send().await?.error_for_status()?.text().await?;
         Ok(listed.matches(&format!("<Key>{prefix}")).count())
     }
