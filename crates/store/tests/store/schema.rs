@@ -4,6 +4,8 @@ use sqlx::{Connection as _, Executor as _, PgConnection};
 use tamma_store::{Error, SchemaStatus, UpgradeFinish};
 use tamma_testkit::postgres::TestDatabase;
 
+use crate::recorded_task::{RecordedTask, quick, register};
+
 async fn execute(database: &TestDatabase, sql: &'static str) {
     let mut connection = PgConnection::connect(&database.url()).await.expect("connection");
     connection.execute(sql).await.expect("executed");
@@ -70,4 +72,22 @@ async fn upgrade_is_finished_only_without_older_workers() {
     let schema = store.oldest_schema().await.expect("read");
     assert_eq!(finished, UpgradeFinish::Finished { schema });
     assert!(schema >= 34 && store.is_upgrade_finished().await.expect("read"));
+}
+
+#[tokio::test]
+async fn a_new_task_has_no_branch_that_older_workers_would_not_know() {
+    let database = TestDatabase::fresh().await.expect("test database");
+    let store = database.store().await.expect("connection");
+    register(&store).await;
+    execute(&database, "UPDATE schema_compatibility SET oldest_version = 14").await;
+    let mut branches = Vec::new();
+    for number in [1, 2] {
+        let recorded = RecordedTask::new(number, quick());
+        let (task, first) = (&recorded.task, &recorded.steps[0].1);
+        store.insert_task(task, first, &recorded.rules).await.expect("inserted");
+        branches.push(store.task_branch(task.id).await.expect("branch"));
+        store.finish_upgrade().await.expect("finished");
+        assert_eq!(branches[0], format!("tamma/{}", RecordedTask::new(1, quick()).task.id));
+    }
+    assert!(branches[1].ends_with("-task-2"), "{branches:?}");
 }
