@@ -5,7 +5,7 @@
 set shell := ["bash", "-euo", "pipefail", "-c"]
 
 # The steps of CI, in order; `.ci/run` reads this list. `lab:chaos` is `just lab chaos --quick`.
-ci_verbs := "lint doc test lab:first-minute lab:docs lab:chaos lab:crash-recovery lab:cluster lab:pipeline lab:forge lab:merge-queue lab:reconcile lab:sandbox-escape lab:hostile-repositories lab:agents lab:review lab:false-claims lab:escalation lab:eval lab:learning-loop lab:knowledge lab:chat lab:alerts lab:audit lab:observe lab:identity lab:mcp lab:browser lab:top lab:task-cost gen-check"
+ci_verbs := "lint doc test lab:first-minute lab:docs lab:chaos lab:crash-recovery lab:cluster lab:pipeline lab:forge lab:merge-queue lab:reconcile lab:upgrade lab:restore lab:sandbox-escape lab:hostile-repositories lab:agents lab:review lab:false-claims lab:escalation lab:eval lab:learning-loop lab:knowledge lab:chat lab:alerts lab:audit lab:objects lab:observe lab:identity lab:mcp lab:browser lab:top lab:task-cost gen-check"
 
 # The experiments that measure an optimised build.
 optimised := '^bench-(agents|core|gateway|loop|store|waiting)$'
@@ -123,11 +123,11 @@ lab experiment *args: (build if experiment =~ optimised { "measure" } else { "de
     @"$(just target)/{{ if experiment =~ optimised { "measure" } else { "debug" } }}/lab" {{ experiment }} {{ args }}
 
 # Build the tools that only one experiment needs: Gitea and its runner for `lab forge` in full, and its
-# pages for `--write`; the Temporal server for `lab cluster` and for `lab bench-loop --server real`, if Go is
+# pages for `--write`; the Temporal server for `lab cluster`, for `lab restore` and for `lab bench-loop --server real`, if Go is
 # installed; Prometheus for `lab observe`.
 [private]
 lab-tools call:
-    @{{ if call =~ '^forge( |$)' { if call =~ '--quick' { "true" } else if call =~ '--write' { "TAMMA_TOOLS=forge-pages bash .ci/tools" } else { "TAMMA_TOOLS=forge bash .ci/tools" } } else if call =~ '^(cluster( |$)|bench-loop .*--server[ =](real|three-nodes))' { "TAMMA_TOOLS=temporal bash .ci/tools" } else if call =~ '^observe( |$)' { "TAMMA_TOOLS=monitoring bash .ci/tools" } else { "true" } }}
+    @{{ if call =~ '^forge( |$)' { if call =~ '--quick' { "true" } else if call =~ '--write' { "TAMMA_TOOLS=forge-pages bash .ci/tools" } else { "TAMMA_TOOLS=forge bash .ci/tools" } } else if call =~ '^((cluster|restore)( |$)|bench-loop .*--server[ =](real|three-nodes))' { "TAMMA_TOOLS=temporal bash .ci/tools" } else if call =~ '^observe( |$)' { "TAMMA_TOOLS=monitoring bash .ci/tools" } else { "true" } }}
 
 # Run every experiment in full and print a table of results (takes hours).
 [group("deep")]

@@ -16,8 +16,8 @@ use crate::{
     agents, alerts, audit, bench_agents, bench_board, bench_core, bench_gateway, bench_loop,
     bench_store, bench_waiting, browser, chaos, chat, cluster, crash_recovery, docs, escalation,
     eval, false_claims, first_minute, forge, hostile_repositories, identity, knowledge, learning,
-    learning_loop, mcp, merge_queue, observe, pipeline, reconcile, review, sandbox_escape,
-    task_cost, top,
+    learning_loop, mcp, merge_queue, objects, observe, pipeline, reconcile, restore, review,
+    sandbox_escape, task_cost, top, upgrade,
 };
 
 /// Run one experiment
@@ -73,6 +73,10 @@ enum Experiment {
     MergeQueue,
     /// Terminate, reset and delete workflows, and restore older databases, in each state of a task
     Reconcile(reconcile::Args),
+    /// Replace servers and workers by another version and back, with tasks in flight
+    Upgrade(upgrade::Args),
+    /// Restore PostgreSQL to a moment in the middle of live tasks
+    Restore(restore::Args),
     /// Sign people in with two real identity providers, and take their groups away
     Identity,
     /// Control Tamma from real MCP clients
@@ -81,6 +85,8 @@ enum Experiment {
     Alerts,
     /// Write, verify, export and manipulate an audit log of 100,000 entries
     Audit,
+    /// Keep transcripts in an S3 bucket of a real server, also during its outage
+    Objects,
     /// Scrape a server and a worker with a real Prometheus, and run every query of the dashboard
     Observe,
     /// Take a person's day through a real browser, with a screenshot of every page
@@ -161,10 +167,13 @@ async fn run(experiment: Experiment, quick: bool) -> Result<Verdict> {
         Experiment::Pipeline(own) => pipeline::run(&own, quick).await,
         Experiment::MergeQueue => merge_queue::run(quick).await,
         Experiment::Reconcile(own) => reconcile::run(&own, quick).await,
+        Experiment::Upgrade(own) => upgrade::run(&own, quick).await,
+        Experiment::Restore(own) => restore::run(&own, quick).await,
         Experiment::Identity => identity::run(quick).await,
         Experiment::Mcp => mcp::run(quick).await,
         Experiment::Alerts => alerts::run().await,
         Experiment::Audit => audit::run(quick).await,
+        Experiment::Objects => objects::run().await,
         Experiment::Observe => observe::run().await,
         Experiment::Browser(own) => browser::run(&own, quick).await,
         Experiment::Top(own) => top::run(&own).await,

@@ -29,13 +29,16 @@ mod learning;
 mod learning_loop;
 mod mcp;
 mod merge_queue;
+mod objects;
 mod observe;
 mod pipeline;
 mod reconcile;
+mod restore;
 mod review;
 mod sandbox_escape;
 mod support;
 mod task_cost;
 mod top;
+mod upgrade;
 
 pub use crate::experiment::main;

@@ -7,6 +7,7 @@ pub(crate) mod components;
 pub(crate) mod database_hold;
 pub(crate) mod external;
 pub(crate) mod figures;
+pub(crate) mod fleet;
 pub(crate) mod leftover;
 pub(crate) mod page_times;
 pub(crate) mod programs;

@@ -23,6 +23,7 @@ mod init;
 mod knowledge;
 mod login;
 mod logs;
+mod maintenance;
 mod mcp;
 mod migrate;
 mod permissions;
@@ -105,6 +106,9 @@ enum Command {
     Work(work::WorkArgs),
     /// Run database migrations
     Migrate(migrate::MigrateArgs),
+    /// Keep agents from starting, during maintenance (operators only)
+    #[command(subcommand, arg_required_else_help = true)]
+    Maintenance(maintenance::Command),
     /// Check, show and describe the configuration
     #[command(subcommand, arg_required_else_help = true)]
     Config(config::Command),
@@ -296,6 +300,7 @@ pub(crate) fn run(tamma: &Cli) -> Result<ExitCode> {
         Command::Serve(arguments) => serve::run(arguments),
         Command::Work(arguments) => work::run(arguments),
         Command::Migrate(arguments) => migrate::run(arguments),
+        Command::Maintenance(command) => maintenance::run(command),
         Command::Config(command) => config::run(command),
         Command::Doctor(arguments) => doctor::run(arguments),
         Command::Eval(arguments) => eval::run(arguments),

@@ -123,6 +123,8 @@ pub enum AccessAction {
     RegisterProject,
     /// Restart a task from the database, whatever its workflow does.
     RestartTask,
+    /// Start and end maintenance.
+    Maintain,
     /// Issue and revoke personal access tokens.
     ManagePeople,
     /// Grant and revoke roles.
@@ -144,6 +146,7 @@ impl AccessAction {
             Self::Decide | Self::DecideKnowledge | Self::ChangeRules => Permission::Decide,
             Self::RegisterProject
             | Self::RestartTask
+            | Self::Maintain
             | Self::ManagePeople
             | Self::ManageAccess
             | Self::ReadAudit => Permission::Operate,

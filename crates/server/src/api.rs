@@ -9,6 +9,7 @@ mod extract;
 mod forges;
 mod history;
 mod knowledge;
+mod maintenance;
 mod merge_queues;
 mod overview;
 mod people;
@@ -92,7 +93,7 @@ impl FromRequestParts<ApiServices> for ApiState {
         (name = "pipelines", description = "Pipelines of stories."),
         (name = "merge-queues", description = "Merge queues of branches."),
         (name = "projects", description = "Registered repositories."),
-        (name = "overview", description = "Health and metrics."),
+        (name = "overview", description = "Health, metrics and maintenance."),
     )
 )]
 struct ApiDocument;
@@ -156,7 +157,9 @@ fn routes() -> OpenApiRouter<ApiServices> {
         .routes(routes!(overview::permissions))
         .routes(routes!(overview::agents))
         .routes(routes!(overview::health))
-        .routes(routes!(overview::metrics));
+        .routes(routes!(overview::metrics))
+        .routes(routes!(maintenance::show, maintenance::start))
+        .routes(routes!(maintenance::end));
     OpenApiRouter::with_openapi(ApiDocument::openapi()).nest(BASE_PATH, api)
 }
 

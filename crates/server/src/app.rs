@@ -17,6 +17,7 @@ mod change;
 mod chat;
 mod consequence;
 mod knowledge;
+mod maintenance;
 mod merge_queue;
 mod people;
 mod permissions;
@@ -34,7 +35,7 @@ mod sessions;
 mod verdict;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use axum::http::StatusCode;
@@ -42,6 +43,7 @@ use tamma_connect::forge::Forges;
 use tamma_core::access::{AccessRole, Permission, ProjectScope};
 use tamma_core::ids::Digest;
 use tamma_core::operator::OperatorConfig;
+use tamma_core::version::NewTaskBehaviour;
 use tamma_flow::WorkflowTuning;
 use tamma_store::{KnowledgeCache, ObjectStorage, Store};
 use temporalio_client::Client;
@@ -77,6 +79,8 @@ pub(crate) struct App {
     pub(crate) environment: std::sync::Arc<BTreeMap<String, String>>,
     pub(crate) operator: std::sync::Arc<OperatorConfig>,
     pub(crate) workflow_tuning: WorkflowTuning,
+    /// Newest behaviour of new tasks, once all programs know it.
+    pub(crate) newest_behaviour: Arc<OnceLock<NewTaskBehaviour>>,
     pub(crate) objects: ObjectStorage,
     pub(crate) live: LiveUpdates,
     pub(crate) knowledge_cache: KnowledgeCache,
@@ -98,6 +102,24 @@ impl App {
     /// Returns the use cases for a caller who can read these projects.
     pub(crate) fn limited_to(&self, scope: &ProjectScope) -> Self {
         Self { store: self.store.limited_to(scope), ..self.clone() }
+    }
+
+    /// Returns the behaviour of new tasks. Once it is the newest one, it is not read again, because it
+    /// never falls back.
+    pub(crate) async fn new_task_behaviour(&self) -> Result<NewTaskBehaviour, Error> {
+        if let Some(newest) = self.newest_behaviour.get() {
+            return Ok(*newest);
+        }
+        let known = NewTaskBehaviour::known_since(self.store.oldest_schema().await?);
+        if known == NewTaskBehaviour::NEWEST {
+            let _ = self.newest_behaviour.set(known);
+        }
+        Ok(known)
+    }
+
+    /// Returns the tuning of a new workflow.
+    fn tuning_for(&self, behaviour: NewTaskBehaviour) -> WorkflowTuning {
+        WorkflowTuning { compact_history: behaviour.compact_history, ..self.workflow_tuning }
     }
 
     /// Returns the values of environment variables whose names mark them as secrets.

@@ -14,6 +14,7 @@ mod card;
 mod chat;
 mod forge;
 mod knowledge;
+mod maintenance;
 mod merge_queue;
 mod permission;
 mod person;
@@ -51,6 +52,7 @@ pub use knowledge::{
     KnowledgeEffect, KnowledgeEntryDetail, KnowledgeImportRequest, KnowledgeImportResult,
     KnowledgeList, KnowledgeMatch, KnowledgeTaskStats, NewKnowledgeEntry,
 };
+pub use maintenance::{MaintenanceStatus, MaintenanceView, NewMaintenance};
 pub use merge_queue::{
     MergeQueueActionBody, MergeQueueList, MergeQueueView, QueueBuildView, QueueEntryView,
 };

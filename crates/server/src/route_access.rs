@@ -118,6 +118,9 @@ const ROUTES: &[(&str, &str, RouteRule)] = &[
     ("GET", "/api/v1/permissions", Anywhere(A::ReadProject)),
     ("GET", "/api/v1/agents", Anywhere(A::ReadProject)),
     ("GET", "/api/v1/health", SignedIn),
+    ("GET", "/api/v1/maintenance", SignedIn),
+    ("POST", "/api/v1/maintenance", Anywhere(A::Maintain)),
+    ("POST", "/api/v1/maintenance/end", Anywhere(A::Maintain)),
     ("GET", "/api/v1/metrics", Anywhere(A::ReadProject)),
     ("GET", "/api/v1/openapi.json", SignedIn),
     // Unknown paths of the API.
@@ -335,6 +338,7 @@ pub(crate) fn action_audit_kind(action: AccessAction, reads: bool) -> Option<Aud
         | A::ChangeRules
         | A::RegisterProject
         | A::RestartTask
+        | A::Maintain
         | A::ManageAccess => (!reads).then_some(AuditKind::Decision),
     }
 }

@@ -236,6 +236,7 @@ impl ApiServer {
             environment,
             operator: Arc::new(operator),
             workflow_tuning,
+            newest_behaviour: Arc::default(),
             objects,
             live,
             knowledge_cache,
@@ -248,6 +249,8 @@ impl ApiServer {
             identity: Arc::clone(&identity),
             operator_token: Digest::of(token.as_bytes()),
         };
+        // Read here once, so that adding a task usually needs no further query.
+        let _ = app.new_task_behaviour().await;
         let secure_cookies =
             public_url.as_ref().is_some_and(|url| url.to_lowercase().starts_with("https://"));
         let alert_dispatcher = AlertDispatcher::new(app.clone(), terminal, base_url)?;

@@ -35,6 +35,7 @@ mod lessons;
 mod line_comments;
 mod lines;
 mod listener;
+mod maintenance;
 mod merge_queue;
 mod metrics;
 mod model_calls;
@@ -100,6 +101,7 @@ pub use lines::{
     InvalidLinePosition, LineChange, LineChanges, LineFilter, LineKind, LinePosition, NewLine,
     RunLine,
 };
+pub use maintenance::Maintenance;
 pub use merge_queue::{
     MergeQueueId, NewQueueEntry, QueueEntry, QueueEntryFilter, QueueEntryState, QueueSettlement,
     StoredMergeQueue,
@@ -119,7 +121,7 @@ pub use runs::{
     EndedRun, InvalidRunNumber, NewRun, RunEnd, RunNumber, RunRecord, RunUpdate, RunningCall,
 };
 pub use saved_views::SavedView;
-pub use schema::{SchemaStatus, schema_digest};
+pub use schema::{SchemaStatus, UpgradeFinish, schema_digest};
 pub use sessions::{NewSession, OpenSession, SessionKind, SessionProof};
 pub use statistics::{ActiveRun, AgentUsage, DailySpend, SpendItem};
 pub use steps::WriteOutcome;

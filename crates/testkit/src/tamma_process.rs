@@ -109,6 +109,11 @@ impl TammaProcess {
         Self { log: None, folder: Some(folder.to_owned()), short_heartbeat: false, ..self }
     }
 
+    /// Runs another program from its next start on, such as another version of `tamma`.
+    pub fn use_program(&mut self, program: &Path) {
+        program.clone_into(&mut self.program);
+    }
+
     /// Starts it and waits until it reports that it is ready.
     pub async fn start(&mut self) -> Result<()> {
         let mut command = self.host.command(&self.program);

@@ -40,6 +40,7 @@ use crate::config::WorkerConfig;
 use crate::error::Error;
 use crate::heartbeats::MAX_LOST_ATTEMPTS;
 use crate::job_context::{JobContext, WorkflowCallbacks};
+use crate::maintenance::{self, MaintenanceSwitch};
 use crate::merge_queue::MergeQueueActivities;
 use crate::pipeline::PipelineActivities;
 use crate::repositories::Repositories;
@@ -73,6 +74,11 @@ impl Activities {
     /// Returns the repositories of this worker, for their maintenance.
     pub(crate) fn repositories(&self) -> Repositories {
         self.services.repositories.clone()
+    }
+
+    /// Returns the switch that keeps agents from starting during maintenance.
+    pub(crate) fn maintenance(&self) -> MaintenanceSwitch {
+        self.services.maintenance.clone()
     }
 
     /// Returns the aftercare of merged changes, which shares the repositories of this worker.
@@ -154,6 +160,9 @@ impl Activities {
             fault_injection,
         };
         ctx.fault_point("written down")?;
+        if self.services.maintenance.defers(&ctx.request.job) {
+            return Ok(JobResult::RetryAfter { seconds: maintenance::RETRY_SECONDS });
+        }
         let result = match Box::pin(dispatch(&self.services, &ctx)).await {
             Err(Error::Setup(failed)) => failed.into_result(),
             result => result?,

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use tamma_core::operator::OperatorConfig;
 use tamma_engine::agent::AgentTimeouts;
@@ -32,6 +33,8 @@ pub struct WorkerConfig {
     pub operator: OperatorConfig,
     /// Maximum number of concurrent implementation runs.
     pub slots: usize,
+    /// Time that running jobs get to end by themselves when the worker stops.
+    pub drain: Duration,
     /// Maximum number of workflows cached in memory.
     pub max_cached_workflows: usize,
     /// Timeouts for agents.
@@ -78,6 +81,7 @@ impl WorkerConfig {
             environment: BTreeMap::new(),
             operator: OperatorConfig::default(),
             slots: 2,
+            drain: Duration::ZERO,
             max_cached_workflows: 1000,
             timeouts: AgentTimeouts::default(),
             launcher: Launcher {

@@ -23,6 +23,7 @@ mod heartbeats;
 mod job_context;
 mod knowledge_context;
 mod live_questions;
+mod maintenance;
 mod merge_queue;
 mod pipeline;
 mod project_config;
@@ -67,6 +68,7 @@ use temporalio_sdk::runtime::worker_tuner::{FixedSizeSlotSupplier, TunerHolder};
 use temporalio_sdk::{Runtime, Worker, WorkerOptions};
 use tokio_util::sync::CancellationToken;
 
+use self::maintenance::MaintenanceSwitch;
 use self::repositories::Repositories;
 use self::sdk_metrics::SdkMeter;
 
@@ -83,8 +85,8 @@ pub use run_recorder::{PromptRecord, Redact, RunEnding, RunFacts, RunRecorder};
 /// Launcher inside a sandbox, for the program that runs it.
 pub use tamma_engine::sandbox::{Launcher, run_launcher};
 
-/// Grace period of running jobs on shutdown. Longer jobs take hours, so they are stopped and
-/// resumed by another worker.
+/// Least grace period of running jobs on shutdown. Without a longer one, jobs are stopped and resumed by
+/// another worker.
 const SHUTDOWN_GRACE: Duration = Duration::from_millis(500);
 
 /// Delay before a failed worker is restarted.
@@ -132,13 +134,19 @@ pub async fn run(
     });
     let (slots, cached) = (config.slots, config.max_cached_workflows);
     let (data_dir, retention) = (config.data_dir.clone(), config.operator.retention.workspaces);
+    let (name, limits) = (config.name.clone(), config.operator.sandbox.limits);
+    let drain = config.drain.max(SHUTDOWN_GRACE);
+    let activities = Activities::new(config, store.clone(), records).await?;
+    // Before the first job; later, with each heartbeat.
+    activities.maintenance().set(store.maintenance().await?.is_some());
+    // Until the last job has ended, other workers must not take this one for a dead one.
+    let ended = CancellationToken::new();
     let presence = Box::pin(report_presence(
-        (store.clone(), config.name.clone()),
-        slots,
-        config.operator.sandbox.limits,
-        stop.clone(),
+        (store, name),
+        (slots, limits),
+        activities.maintenance(),
+        (stop.clone(), ended.clone()),
     ));
-    let activities = Activities::new(config, store, records).await?;
     let upkeep =
         Box::pin(maintain_folders(data_dir, (activities.repositories(), retention), stop.clone()));
     let aftercare = Box::pin(activities.aftercare().run(stop.clone()));
@@ -163,7 +171,7 @@ pub async fn run(
             .max_cached_workflows(cached)
             .sticky_queue_schedule_to_start_timeout(Duration::from_secs(2))
             .max_heartbeat_throttle_interval(Duration::from_secs(1))
-            .graceful_shutdown_period(SHUTDOWN_GRACE)
+            .graceful_shutdown_period(drain)
             .build();
         Worker::new(&runtime, client.clone(), options).map_err(temporal_error)
     };
@@ -180,26 +188,26 @@ pub async fn run(
             .register_activities(activities.pipelines())
             .tuner(slots)
             .max_heartbeat_throttle_interval(Duration::from_secs(1))
-            .graceful_shutdown_period(SHUTDOWN_GRACE)
+            .graceful_shutdown_period(drain)
             .build();
         Worker::new(&runtime, client.clone(), options).map_err(temporal_error)
     };
-    let (workflows, agents, (), (), ()) = tokio::join!(
-        supervise(workflows, &stop),
-        supervise(agents, &stop),
-        presence,
-        upkeep,
-        aftercare
-    );
+    let working = Box::pin(async {
+        let worked = tokio::join!(supervise(workflows, &stop), supervise(agents, &stop));
+        ended.cancel();
+        worked
+    });
+    let ((workflows, agents), (), (), ()) = tokio::join!(working, presence, upkeep, aftercare);
     workflows.and(agents)
 }
 
-/// Reports the worker's presence to the store until `stop` is cancelled.
+/// Reports the worker's presence to the store until `ended` is cancelled, and learns about maintenance. A
+/// worker that stops has no free slots.
 async fn report_presence(
     (store, name): (Store, String),
-    slots: usize,
-    limits: ResourceLimits,
-    stop: CancellationToken,
+    (slots, limits): (usize, ResourceLimits),
+    maintenance: MaintenanceSwitch,
+    (stop, ended): (CancellationToken, CancellationToken),
 ) {
     let slots = u32::try_from(slots).unwrap_or(u32::MAX);
     // Testing the sandbox blocks.
@@ -211,11 +219,13 @@ async fn report_presence(
     loop {
         tokio::select! {
             _ = tick.tick() => {}
-            () = stop.cancelled() => break,
+            () = ended.cancelled() => break,
         }
-        // A failure only delays the display.
-        if let Err(error) = store.record_heartbeat(&name, slots, &sandbox).await {
-            tracing::debug!(%error, "failed to report worker presence");
+        let slots = if stop.is_cancelled() { 0 } else { slots };
+        match store.record_heartbeat(&name, slots, &sandbox).await {
+            Ok(is_maintained) => maintenance.set(is_maintained),
+            // A failure only delays the display and maintenance.
+            Err(error) => tracing::debug!(%error, "failed to report worker presence"),
         }
     }
     let _ = store.remove_worker(&name).await;

@@ -59,8 +59,8 @@ impl RoundRunner {
         let first = runner.next;
         let lanes = (0..tasks).map(|at| async move {
             let passed = usize::try_from(at)? % JOBS;
-            Lane::add(cluster, upstream, first + at, passed == 0 && at.is_multiple_of(2), passed)
-                .await
+            let needs_person = passed == 0 && at.is_multiple_of(2);
+            Lane::add(cluster, Some(upstream), first + at, needs_person, passed).await
         });
         let lanes: Vec<_> = stream::iter(lanes).buffered(AT_ONCE).try_collect().await?;
         runner.next += tasks;
@@ -71,7 +71,7 @@ impl RoundRunner {
     async fn record_baseline(&mut self) -> Result<()> {
         for needs_person in [false, true] {
             let (cluster, upstream) = (&self.striker.cluster, self.striker.upstream());
-            let mut lane = Lane::add(cluster, upstream, self.next, needs_person, 0).await?;
+            let mut lane = Lane::add(cluster, Some(upstream), self.next, needs_person, 0).await?;
             self.next += 1;
             while lane.stage != Stage::End {
                 lane.release(cluster).await?;
@@ -176,8 +176,9 @@ impl RoundRunner {
         let (cluster, upstream) = (&self.striker.cluster, self.striker.upstream());
         let first = self.next;
         let count = u32::try_from(wanted - self.lanes.len())?;
-        let new = (first..first + count)
-            .map(|number| Lane::add(cluster, upstream, number, number.is_multiple_of(APPROVED), 0));
+        let new = (first..first + count).map(|number| {
+            Lane::add(cluster, Some(upstream), number, number.is_multiple_of(APPROVED), 0)
+        });
         let new: Vec<_> = stream::iter(new).buffered(AT_ONCE).try_collect().await?;
         self.next += count;
         self.lanes.extend(new);

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use tamma_store::ObjectStorage;
 
-use crate::data_folder;
+use crate::{data_folder, roles};
 
 /// Servers and folders that a command uses.
 #[derive(Debug, Args)]
@@ -39,8 +39,8 @@ pub(crate) struct BackendArgs {
         long,
         env = "TAMMA_OBJECTS",
         hide_env_values = true,
-        value_name = "FOLDER",
-        help = "Folder for large files such as transcripts, shared by the API server and all workers [default: objects in the data folder]"
+        value_name = "LOCATION",
+        help = "Folder or bucket (s3://BUCKET/PREFIX) for large files such as transcripts, shared by the API server and all workers [default: objects in the data folder]"
     )]
     objects: Option<String>,
 }
@@ -64,7 +64,10 @@ impl BackendArgs {
     /// Object store, by default in `data`.
     pub(crate) fn objects(&self, data: &Path) -> ObjectStorage {
         let location = self.objects.clone().filter(|location| !location.is_empty());
-        ObjectStorage::new(location.unwrap_or_else(|| data.join("objects").display().to_string()))
+        let location = location.unwrap_or_else(|| data.join("objects").display().to_string());
+        // Credentials, region and endpoint of a bucket.
+        let settings = roles::environment().into_iter().filter(|it| it.0.starts_with("AWS_"));
+        ObjectStorage::new(location).with_settings(settings)
     }
 
     /// Data folder from the arguments, or `None` for the default.

@@ -242,6 +242,10 @@ async fn run_roles(
     stop: &CancellationToken,
 ) -> Result<()> {
     let backends = Backends::connect(&database, &temporal, SchemaStep::Migrate, progress).await?;
+    if arguments.backend.database().is_none() {
+        // No other program uses the private database.
+        backends.store.finish_upgrade().await?;
+    }
     let operator = operator_file::read(data)?.unwrap_or_default();
     let project = match repository {
         Some(repository) => Some(register_project(&backends.store, repository).await?),

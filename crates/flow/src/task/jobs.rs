@@ -211,12 +211,17 @@ async fn execute_activity(
         (Duration::from_secs(u64::from(it.tuning.heartbeat_seconds)), limit)
     });
     loop {
-        let (priority, since) = ctx.state(|it| (it.task_loop.priority, it.task_loop.since));
+        let (project, priority, since) = ctx.state(|it| {
+            let task_loop = &it.task_loop;
+            (task_loop.project, task_loop.priority, task_loop.since)
+        });
         let waited = now(ctx) - since;
         let level = run_queue::queue_level(priority, waited);
         // Only the queue of the agent pool gets long. A request that waits for too long there moves
         // up a level, at most three times.
         let time = queue.and_then(|_| run_queue::time_at_level(priority, waited)?.to_std().ok());
+        // Within a level, Temporal takes turns between projects, if its fairness is turned on.
+        let order = Priority::builder().priority_key(level).fairness_key(project.to_string());
         let options = ActivityOptions::with_start_to_close_timeout(limit)
             .heartbeat_timeout(heartbeat)
             .retry_policy(worker_retries())
@@ -224,7 +229,7 @@ async fn execute_activity(
             .cancellation_token(stop.clone())
             .maybe_task_queue(queue)
             .maybe_schedule_to_start_timeout(time)
-            .priority(Priority::builder().priority_key(level).build())
+            .priority(order.build())
             .build();
         match ctx.execute_activity(activity, request.clone(), options).await {
             Err(error) if has_waited_too_long(&error) => {

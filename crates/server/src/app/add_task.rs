@@ -14,7 +14,6 @@ use tamma_core::plan::Plan;
 use tamma_core::rules::Rules;
 use tamma_core::task::{MAX_TITLE_CHARS, Task, is_title};
 use tamma_core::task_loop::{TaskLoop, TaskReceived, begin};
-use tamma_core::version::Edition;
 use tamma_flow::{
     TASK_QUEUE, TaskWorkflow, WorkflowInput, WorkflowOrigin, search_attributes, workflow_id,
 };
@@ -92,6 +91,7 @@ impl App {
             None => None,
         };
         let auth = Some(by.authentication());
+        let behaviour = self.new_task_behaviour().await?;
         let received = TaskReceived {
             task: id,
             project: task.project,
@@ -100,11 +100,12 @@ impl App {
             by: Actor::Person(by.name),
             auth,
             submitted_plan,
-            edition: Edition::NEWEST,
+            edition: behaviour.edition,
         };
         let first = begin(&received, &rules);
         let origin = WorkflowOrigin::New { received, task: Box::new(task.clone()) };
-        let input = WorkflowInput { rules: rules.clone(), tuning: self.workflow_tuning, origin };
+        let tuning = self.tuning_for(behaviour);
+        let input = WorkflowInput { rules: rules.clone(), tuning, origin };
         let reuse = WorkflowIdReusePolicy::RejectDuplicate;
         let started = self.start_workflow(&task.title, input, &first.next, reuse).await?;
         let created = matches!(started, StartedWorkflow::New(_));

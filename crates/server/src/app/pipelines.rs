@@ -14,7 +14,6 @@ use tamma_core::pipeline::{
 };
 use tamma_core::pipeline_alert::alert_for;
 use tamma_core::rules::Rules;
-use tamma_core::version::Edition;
 use tamma_flow::pipeline::{
     PipelineAction as FlowAction, PipelineActionRequest, PipelineInput, PipelineWorkflow,
 };
@@ -94,6 +93,7 @@ impl App {
         }
         // Workers load the rules by their version.
         self.store.save_rules(rules).await?;
+        let behaviour = self.new_task_behaviour().await?;
         let input = PipelineInput {
             pipeline: story.id,
             project: story.project,
@@ -101,8 +101,8 @@ impl App {
             started_by: by.name.clone(),
             at: clock::now(),
             rules: rules.clone(),
-            tuning: self.workflow_tuning,
-            edition: Edition::NEWEST,
+            tuning: self.tuning_for(behaviour),
+            edition: behaviour.edition,
             run,
             base: story.base,
             carried: None,

@@ -149,8 +149,8 @@ impl App {
             self.store.save_rules(&rules).await?;
             let origin =
                 WorkflowOrigin::Continued(Box::new(CarriedState::from_step(record.clone())));
-            let input =
-                WorkflowInput { rules: rules.clone(), tuning: self.workflow_tuning, origin };
+            let tuning = self.tuning_for(self.new_task_behaviour().await?);
+            let input = WorkflowInput { rules: rules.clone(), tuning, origin };
             let reuse = match found.finding {
                 // The database does not know the end that Temporal knows.
                 WorkflowFinding::Completed(_) => WorkflowIdReusePolicy::AllowDuplicate,

@@ -209,6 +209,7 @@ impl Matrix {
             "POST /api/v1/merge-queues/pause" | "POST /api/v1/merge-queues/resume" => {
                 json!({ "forge": "github", "repository": "acme/shop", "branch": "main" })
             }
+            "POST /api/v1/maintenance" => json!({ "reason": "new disks" }),
             "POST /api/v1/projects" => json!({ "name": "third", "repository": "/third" }),
             "* /mcp" => json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list" }),
             _ => return ("", None),

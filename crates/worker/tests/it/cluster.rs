@@ -53,6 +53,8 @@ pub(crate) struct Cluster {
     pub(crate) test_environment: BTreeMap<String, String>,
     /// Steps at which the worker fails.
     pub(crate) fault_injection: FaultInjection,
+    /// Time that jobs get to end when the worker stops.
+    pub(crate) drain: Duration,
 }
 
 impl Cluster {
@@ -88,6 +90,7 @@ impl Cluster {
             allow_project_prompts: false,
             test_environment: BTreeMap::new(),
             fault_injection: FaultInjection::none(),
+            drain: Duration::ZERO,
         }
     }
 
@@ -150,6 +153,7 @@ impl Cluster {
             timeouts: AgentTimeouts { late_usage: Duration::ZERO, ..AgentTimeouts::default() },
             allow_project_prompts: self.allow_project_prompts,
             fault_injection: self.fault_injection.clone(),
+            drain: self.drain,
             operator: OperatorConfig {
                 test_environment: self.test_environment.clone(),
                 ..test_operator()

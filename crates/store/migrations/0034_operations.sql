@@ -1,0 +1,16 @@
+-- Upgrades and maintenance of an installation.
+
+SET LOCAL lock_timeout = '10s';
+SET LOCAL statement_timeout = '60s';
+
+-- Newest migration that the program of a worker knows; null for programs from before this one. An upgrade
+-- is finished once no worker of the old version runs, which `schema_compatibility` then says.
+ALTER TABLE workers ADD COLUMN schema_version bigint;
+
+-- One row during maintenance: no runs start until it is removed.
+CREATE TABLE maintenance (
+    only_row boolean PRIMARY KEY DEFAULT true CHECK (only_row),
+    reason text NOT NULL,
+    started_by text NOT NULL,
+    started_at timestamptz NOT NULL
+);
