@@ -10,6 +10,7 @@ mod forges;
 mod history;
 mod knowledge;
 mod merge_queues;
+mod organisations;
 mod overview;
 mod people;
 mod pipelines;
@@ -142,6 +143,9 @@ fn routes() -> OpenApiRouter<ApiServices> {
         .routes(routes!(access::list, access::change))
         .routes(routes!(access::import))
         .routes(routes!(access::check))
+        .routes(routes!(organisations::list, organisations::add))
+        .routes(routes!(organisations::change_access))
+        .routes(routes!(organisations::transfer_project))
         .routes(routes!(pipelines::list, pipelines::start))
         .routes(routes!(pipelines::show))
         .routes(routes!(pipelines::output))

@@ -18,6 +18,7 @@ mod chat;
 mod consequence;
 mod knowledge;
 mod merge_queue;
+mod organisations;
 mod people;
 mod permissions;
 mod pipelines;
@@ -160,6 +161,11 @@ pub(crate) enum Error {
     /// The request is reserved for operators.
     #[error("Only an operator of this server can do that.")]
     NotOperator,
+    /// The request is reserved for administrators of the organisation.
+    #[error(
+        "Only an administrator of the organisation can do that, or an operator of this server."
+    )]
+    NotAdministrator,
     /// The state machine or the server refused the request.
     #[error("{0}")]
     Refused(String),
@@ -219,7 +225,9 @@ fn count_errors(problems: &[FileProblem]) -> String {
 
 fn describe_role(role: Option<&AccessRole>) -> String {
     match role {
-        Some(role @ (AccessRole::Approver | AccessRole::Operator)) => format!("is an {role}"),
+        Some(role @ (AccessRole::Approver | AccessRole::Administrator | AccessRole::Operator)) => {
+            format!("is an {role}")
+        }
         Some(role) => format!("is a {role}"),
         None => "has no role".to_owned(),
     }
@@ -289,6 +297,11 @@ impl From<Error> for Problem {
                 let title = "Permission denied";
                 Self::new(StatusCode::FORBIDDEN, "operator", title, detail)
                     .hint("Ask an operator, or set TAMMA_TOKEN to the server's token.")
+            }
+            Error::NotAdministrator => {
+                let title = "Permission denied";
+                Self::new(StatusCode::FORBIDDEN, "administrator", title, detail)
+                    .hint("Ask an administrator of your organisation (`tamma organisation list`).")
             }
             Error::Refused(_) => {
                 let title = "Request refused";

@@ -309,7 +309,9 @@ fn judge_response(response: &Response) -> (AuditResult, Option<u16>) {
 pub(crate) fn judge_result<T>(result: &Result<T, Error>) -> (AuditResult, Option<u16>) {
     let result = match result {
         Ok(_) => AuditResult::Granted,
-        Err(Error::Forbidden { .. } | Error::NotOperator) => AuditResult::Refused,
+        Err(Error::Forbidden { .. } | Error::NotOperator | Error::NotAdministrator) => {
+            AuditResult::Refused
+        }
         Err(_) => AuditResult::Failed,
     };
     (result, None)

@@ -15,6 +15,7 @@ mod chat;
 mod forge;
 mod knowledge;
 mod merge_queue;
+mod organisation;
 mod permission;
 mod person;
 mod pipeline;
@@ -53,6 +54,9 @@ pub use knowledge::{
 };
 pub use merge_queue::{
     MergeQueueActionBody, MergeQueueList, MergeQueueView, QueueBuildView, QueueEntryView,
+};
+pub use organisation::{
+    NewOrganisation, OrganisationGrant, OrganisationList, OrganisationView, ProjectTransfer,
 };
 pub use permission::{AgentPermission, EffectivePermissions, PersonPermissions, RolePermissions};
 pub use person::{

@@ -8,7 +8,7 @@ use axum::extract::{FromRequestParts as _, MatchedPath, RawPathParams, Request, 
 use axum::http::{Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
-use tamma_core::access::{AccessAction, AccessRights};
+use tamma_core::access::{AccessAction, AccessRights, Permission};
 use tamma_core::audit::AuditKind;
 use tamma_core::ids::{Name, TaskId};
 use tamma_store::Store;
@@ -102,6 +102,10 @@ const ROUTES: &[(&str, &str, RouteRule)] = &[
     ("POST", "/api/v1/access", Anywhere(A::ManageAccess)),
     ("POST", "/api/v1/access/import", Anywhere(A::ManageAccess)),
     ("GET", "/api/v1/access/check", Anywhere(A::ManageAccess)),
+    ("GET", "/api/v1/organisations", Anywhere(A::ManageAccess)),
+    ("POST", "/api/v1/organisations", Anywhere(A::ManageOrganisations)),
+    ("POST", "/api/v1/organisations/access", Anywhere(A::ManageAccess)),
+    ("POST", "/api/v1/organisations/projects", Anywhere(A::ManageOrganisations)),
     ("GET", "/api/v1/pipelines", Anywhere(A::ReadProject)),
     ("POST", "/api/v1/pipelines", Anywhere(A::AddTask)),
     ("GET", "/api/v1/pipelines/{id}", Anywhere(A::ReadProject)),
@@ -269,11 +273,20 @@ impl CallerRights {
         if self.rights.allows_anywhere(permission) {
             return Ok(());
         }
-        if permission == tamma_core::access::Permission::Operate {
-            tracing::warn!(by = %self.name(), %action, "operator permission denied");
-            return Err(Error::NotOperator);
+        let by = self.name();
+        match permission {
+            Permission::Operate => {
+                tracing::warn!(%by, %action, "operator permission denied");
+                Err(Error::NotOperator)
+            }
+            Permission::Administer => {
+                tracing::warn!(%by, %action, "administrator permission denied");
+                Err(Error::NotAdministrator)
+            }
+            Permission::Read | Permission::Work | Permission::Decide => {
+                Err(forbidden(&by, permission, self.rights.highest_role()))
+            }
         }
-        Err(forbidden(&self.name(), permission, self.rights.highest_role()))
     }
 
     fn name(&self) -> String {
@@ -335,7 +348,8 @@ pub(crate) fn action_audit_kind(action: AccessAction, reads: bool) -> Option<Aud
         | A::ChangeRules
         | A::RegisterProject
         | A::RestartTask
-        | A::ManageAccess => (!reads).then_some(AuditKind::Decision),
+        | A::ManageAccess
+        | A::ManageOrganisations => (!reads).then_some(AuditKind::Decision),
     }
 }
 

@@ -39,6 +39,7 @@ mod merge_queue;
 mod metrics;
 mod model_calls;
 mod objects;
+mod organisations;
 mod people;
 mod pipelines;
 mod plans;
@@ -106,6 +107,7 @@ pub use merge_queue::{
 };
 pub use model_calls::{ModelCall, ModelCallTotals};
 pub use objects::{ObjectStorage, transcript_key};
+pub use organisations::{Organisation, OrganisationChange};
 pub use people::{PersonToken, Revocations};
 pub use pipelines::{PipelineFilter, PipelineWrite, StoredPhase, StoryPipeline};
 pub use projects::RegisteredProject;

@@ -6,7 +6,7 @@
 use tamma_core::access::{AccessAction, Permission};
 use tamma_core::ids::TaskId;
 use tamma_core::task_loop::AnswerKind;
-use tamma_store::AccountKind;
+use tamma_store::{AccountKind, Organisation};
 
 use super::people::parse_name;
 use super::{App, Error, Principal};
@@ -21,11 +21,11 @@ impl App {
         action: &str,
         task: TaskId,
     ) -> Result<AccessCheck, Error> {
-        by.require_operator()?;
-        let person = parse_name(person)?;
-        let mut permission = parse_permission(action)?;
         let project = self.store.task_project(task).await?;
         let project = self.store.project(project).await?;
+        by.require_administrator(project.id)?;
+        let person = parse_name(person)?;
+        let mut permission = parse_permission(action)?;
         let mut reasons = Vec::new();
         if action == "reply"
             && self.reply_permission(&self.task_loop(task).await?).await? == Permission::Decide
@@ -41,12 +41,27 @@ impl App {
         let own = roles.named.iter().find(|(name, _)| name.to_lowercase() == wanted);
         let (name, project_name) = (person.as_str(), project.name.as_str());
         if let Some((_, role)) = own {
-            reasons.push(format!("An operator made {name} {role} of {project_name}."));
-        } else if let Some(role) = roles.everybody {
-            reasons.push(format!("Everybody with a token is {role} of {project_name}."));
+            reasons.push(format!("{name} was made {role} of {project_name}."));
         }
-        for (of, role, provider) in self.identity.group_roles(&person).await? {
-            if of == project.id {
+        let organisations = self.store.organisations().await?;
+        let is_owner = |it: &&Organisation| it.projects.values().any(|id| *id == project.id);
+        if let Some(organisation) = organisations.iter().find(is_owner) {
+            let of = &organisation.name;
+            if let (None, Some(role)) = (own, roles.everybody) {
+                reasons.push(format!(
+                    "Everybody in the organisation {of} is {role} of {project_name}."
+                ));
+            }
+            let held = self.store.organisation_roles(organisation.id).await?;
+            let held = held.into_iter().find(|(name, _)| name.to_lowercase() == wanted);
+            if let Some((_, role)) = held {
+                reasons.push(format!("{name} is {role} of the organisation {of}."));
+            }
+        }
+        for (grant, provider) in self.identity.group_roles(&person).await? {
+            if let (Some(of), Some(role)) = (grant.project, grant.role)
+                && of == project.id
+            {
                 reasons.push(format!("A group at {provider} gives {name} the role {role}."));
             }
         }
@@ -109,7 +124,8 @@ mod tests {
             ("pause", Permission::Work),
             ("read", Permission::Read),
             ("read_content", Permission::Read),
-            ("manage-access", Permission::Operate),
+            ("manage-access", Permission::Administer),
+            ("manage-organisations", Permission::Operate),
         ] {
             assert_eq!(parse_permission(text).ok(), Some(permission), "{text}");
         }
