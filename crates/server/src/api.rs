@@ -67,7 +67,7 @@ impl FromRequestParts<ApiServices> for ApiState {
     ) -> Result<Self, Problem> {
         let caller = parts.extensions.get::<CallerRights>().ok_or_else(auth::not_authenticated)?;
         let all = services.unlimited.clone();
-        Ok(Self { app: all.app.limited_to(&caller.rights.scope()), ..all })
+        Ok(Self { app: all.app.limited_to(&caller.rights), ..all })
     }
 }
 

@@ -40,7 +40,7 @@ use std::time::Duration;
 
 use axum::http::StatusCode;
 use tamma_connect::forge::Forges;
-use tamma_core::access::{AccessRole, Permission, ProjectScope};
+use tamma_core::access::{AccessRights, AccessRole, Permission};
 use tamma_core::ids::Digest;
 use tamma_core::operator::OperatorConfig;
 use tamma_flow::WorkflowTuning;
@@ -94,9 +94,9 @@ pub(crate) struct App {
 }
 
 impl App {
-    /// Returns the use cases for a caller who can read these projects.
-    pub(crate) fn limited_to(&self, scope: &ProjectScope) -> Self {
-        Self { store: self.store.limited_to(scope), ..self.clone() }
+    /// Returns the use cases for a caller with these rights.
+    pub(crate) fn limited_to(&self, rights: &AccessRights) -> Self {
+        Self { store: limit_store(&self.store, rights), ..self.clone() }
     }
 
     /// Returns the values of environment variables whose names mark them as secrets.
@@ -108,6 +108,12 @@ impl App {
         let secrets = variables.filter(move |(name, _)| secret(&name.to_ascii_uppercase()));
         secrets.map(|(_, value)| value.as_str())
     }
+}
+
+/// Returns a store that reads what a caller can read: the database gives out rows of their
+/// organisations only, and queries ask for those of their projects.
+pub(crate) fn limit_store(store: &Store, rights: &AccessRights) -> Store {
+    store.limited_to(&rights.scope()).within(rights.organisations())
 }
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;

@@ -13,7 +13,7 @@ use tamma_core::audit::AuditKind;
 use tamma_core::ids::{Name, TaskId};
 use tamma_store::Store;
 
-use crate::app::{Error, forbidden, parse_run_id};
+use crate::app::{Error, forbidden, limit_store, parse_run_id};
 use crate::audit;
 use crate::problem::Problem;
 
@@ -253,7 +253,7 @@ pub(crate) async fn authorize_route(store: &Store, request: Request) -> Result<R
                 return Err(Error::NotFound { what, key: id }.into());
             };
             // A task of another project is missing, not forbidden.
-            let readable = store.limited_to(&caller.rights.scope());
+            let readable = limit_store(store, &caller.rights);
             let project = readable.task_project(task).await.map_err(Error::from)?;
             audit::note_policy(action.permission(), caller.rights.role(project), Some(project));
             if !caller.rights.can(action, project) {

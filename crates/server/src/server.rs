@@ -143,6 +143,13 @@ pub enum Error {
         #[source]
         source: std::io::Error,
     },
+    /// The database cannot separate the organisations.
+    #[error(
+        "there are several organisations, and this server cannot use the database role tamma_tenant, \
+         which keeps their data apart: create it, and grant it to the role of this server \
+         (docs/organisations.md)"
+    )]
+    RowSecurity,
     /// Notifications of the database cannot be received.
     #[error("cannot receive notifications from the database")]
     Store(#[from] tamma_store::Error),
@@ -169,6 +176,18 @@ pub enum Error {
     /// Accepting connections failed.
     #[error("cannot accept connections")]
     Io(#[from] std::io::Error),
+}
+
+/// Returns a store that can read for single organisations. Only one organisation can do without.
+async fn with_row_security(store: Store) -> Result<Store, Error> {
+    if let Some(store) = store.with_row_security().await? {
+        return Ok(store);
+    }
+    if store.organisations().await?.len() > 1 {
+        return Err(Error::RowSecurity);
+    }
+    tracing::warn!("row-level security is not available: the role tamma_tenant is missing");
+    Ok(store)
 }
 
 /// Maximum size of any request body, in bytes. The API accepts less.
@@ -212,6 +231,7 @@ impl ApiServer {
             read_commit_file,
             forges,
         } = config;
+        let store = with_row_security(store).await?;
         let listener =
             TcpListener::bind(address).await.map_err(|source| Error::Bind { address, source })?;
         let address = listener.local_addr()?;

@@ -93,7 +93,7 @@ impl Store {
             self.reads_all(),
             self.readable_projects(),
         )
-        .fetch_all(&self.steps)
+        .fetch_all(&self.reads)
         .await?;
         let mut roles = ProjectRoles::default();
         for row in rows {

@@ -49,6 +49,7 @@ mod read_filter;
 mod reconciliation;
 mod reservations;
 mod retention;
+mod row_security;
 mod runs;
 mod saved_views;
 mod schema;

@@ -58,7 +58,7 @@ impl Store {
             "SELECT name, slots, sandbox, started_at, seen_at, clock_timestamp() AS \"now!\"
              FROM workers ORDER BY name"
         )
-        .fetch_all(&self.lists)
+        .fetch_all(&self.steps)
         .await?;
         let workers = rows.into_iter().map(|row| {
             let is_there = row.now - row.seen_at <= ONLINE_TIMEOUT;

@@ -39,6 +39,13 @@ impl App {
     ) -> Result<OrganisationView, Error> {
         by.require_operator()?;
         let name = parse_organisation_name(&new.name)?;
+        if !self.store.has_row_security() {
+            return Err(Error::Refused(
+                "The database cannot keep organisations apart: the role tamma_tenant is missing. \
+                 Create it and restart the server (docs/organisations.md)."
+                    .to_owned(),
+            ));
+        }
         let id = OrganisationId(clock::new_id());
         match self.store.add_organisation(id, &name, &by.name).await {
             Ok(()) => {}
