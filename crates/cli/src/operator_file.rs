@@ -1,5 +1,6 @@
 //! Operator file in the data folder.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
@@ -17,6 +18,31 @@ pub(crate) fn read(data: &Path) -> Result<Option<OperatorConfig>> {
     };
     let config = OperatorConfig::parse(&text);
     config.map(Some).with_context(|| format!("{} is invalid", path.display()))
+}
+
+/// Folder with the operator's policies about people, in the data folder.
+const POLICY_FOLDER: &str = "policies";
+
+/// Reads the Cedar files in the folder `policies` of a data folder, by their names. No folder means no
+/// policies; one that cannot be read is an error.
+pub(crate) fn read_policies(data: &Path) -> Result<BTreeMap<String, String>> {
+    let folder = data.join(POLICY_FOLDER);
+    let context = || format!("cannot read {}", folder.display());
+    let entries = match std::fs::read_dir(&folder) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(BTreeMap::new()),
+        Err(error) => return Err(error).with_context(context),
+    };
+    let mut policies = BTreeMap::new();
+    for entry in entries {
+        let path = entry.with_context(context)?.path();
+        if path.extension().is_some_and(|extension| extension == "cedar") {
+            let text = std::fs::read_to_string(&path);
+            let text = text.with_context(|| format!("cannot read {}", path.display()))?;
+            policies.insert(path.display().to_string(), text);
+        }
+    }
+    Ok(policies)
 }
 
 /// Reads the operator file of the default data folder, or the one in `TAMMA_DATA`, for commands that

@@ -22,6 +22,7 @@ mod organisations;
 mod people;
 mod permissions;
 mod pipelines;
+mod policies;
 mod projects;
 mod pull_request_badges;
 mod pull_requests;
@@ -44,6 +45,7 @@ use tamma_core::access::{AccessRights, AccessRole, Permission};
 use tamma_core::ids::Digest;
 use tamma_core::operator::OperatorConfig;
 use tamma_flow::WorkflowTuning;
+use tamma_policy::PeoplePolicies;
 use tamma_store::{KnowledgeCache, ObjectStorage, Store};
 use temporalio_client::Client;
 
@@ -89,6 +91,8 @@ pub(crate) struct App {
     pub(crate) audit: AuditLog,
     /// Sign-in with identity providers.
     pub(crate) identity: Arc<IdentityService>,
+    /// Policies of the operator about actions on tasks.
+    pub(crate) policies: Arc<PeoplePolicies>,
     /// Hash of the server's token, to recognise sessions of operators.
     pub(crate) operator_token: Digest,
 }
@@ -154,6 +158,14 @@ pub(crate) enum Error {
         permission: Permission,
         /// Role of the person in the project, if any.
         role: Option<AccessRole>,
+    },
+    /// A policy of the operator forbids the action.
+    #[error("The policy `{policy}` forbids it: {reason}")]
+    PolicyForbids {
+        /// ID of the policy.
+        policy: String,
+        /// Reason that its author gave.
+        reason: String,
     },
     /// The client's address has sent too many invalid tokens.
     #[error("Too many invalid tokens from this address.")]
@@ -288,6 +300,10 @@ impl From<Error> for Problem {
                     "Ask someone with a higher role to do it, or ask an operator for a role \
                      (`tamma access grant`).",
                 )
+            }
+            Error::PolicyForbids { .. } => {
+                Self::new(StatusCode::FORBIDDEN, "policy", "Forbidden by policy", detail)
+                    .hint("Ask somebody to whom the policy does not apply.")
             }
             Error::TooManyAttempts { seconds } => {
                 let status = StatusCode::TOO_MANY_REQUESTS;

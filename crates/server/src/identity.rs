@@ -473,6 +473,20 @@ impl IdentityService {
         Ok(self.store.organisations().await?.len() > 1)
     }
 
+    /// Returns the groups of a person, each after the name of its provider, such as
+    /// `company/engineers`.
+    pub(crate) async fn groups_of(&self, person: &Name) -> Result<Vec<String>, Error> {
+        if self.clients.is_empty() {
+            return Ok(Vec::new());
+        }
+        let groups = self.store.groups_of(person, clock::now() - GROUPS_VALID).await?;
+        let named = groups.into_iter().filter_map(|(issuer, groups)| {
+            let provider = self.client_of_issuer(&issuer)?.settings().name.clone();
+            Some(groups.into_iter().map(move |group| format!("{provider}/{group}")))
+        });
+        Ok(named.flatten().collect())
+    }
+
     /// Returns the highest role that groups give in each project and organisation, with the provider.
     pub(crate) async fn group_roles(
         &self,

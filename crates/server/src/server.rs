@@ -13,6 +13,7 @@ use tamma_connect::forge::Forges;
 use tamma_core::ids::{CommitId, Digest, Name, ProjectId};
 use tamma_core::operator::OperatorConfig;
 use tamma_flow::WorkflowTuning;
+use tamma_policy::{PeoplePolicies, PolicyFileError};
 use tamma_store::{
     KnowledgeCache, LineChanges, ObjectStorage, Revocations, SessionProof, Store, TaskChanges,
 };
@@ -61,6 +62,8 @@ pub struct ServerConfig {
     pub read_commit_file: Option<CommitFileReader>,
     /// Folder with the settings of forges, which may be missing.
     pub forges: PathBuf,
+    /// Cedar policies of the operator about what people do, by the names of their files.
+    pub policies: BTreeMap<String, String>,
 }
 
 /// Contents of a repository.
@@ -170,6 +173,9 @@ pub enum Error {
         /// Variable in the settings.
         variable: String,
     },
+    /// A policy file is not valid.
+    #[error("a policy of the operator is not valid; correct or remove its file")]
+    Policies(#[from] PolicyFileError),
     /// Crypto library failed.
     #[error("cannot derive the key for tokens of identity providers")]
     Sealing,
@@ -230,7 +236,12 @@ impl ApiServer {
             read_remote_config,
             read_commit_file,
             forges,
+            policies,
         } = config;
+        let policies = PeoplePolicies::parse(&policies)?;
+        if !policies.is_empty() {
+            tracing::info!(policies = policies.len(), "policies loaded");
+        }
         let store = with_row_security(store).await?;
         let listener =
             TcpListener::bind(address).await.map_err(|source| Error::Bind { address, source })?;
@@ -266,6 +277,7 @@ impl ApiServer {
             public_url: public_url.clone(),
             audit,
             identity: Arc::clone(&identity),
+            policies: Arc::new(policies),
             operator_token: Digest::of(token.as_bytes()),
         };
         let secure_cookies =

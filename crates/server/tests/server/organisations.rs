@@ -2,9 +2,14 @@
 
 use reqwest::Method;
 use serde_json::{Value, json};
+use tamma_core::actor::Actor;
+use tamma_core::ids::TaskId;
+use tamma_server::{ApiServer, ServerConfig};
 
 use crate::browser::StoredTask;
-use crate::test_server::{TestServer, read};
+use crate::people::store_waiting_task;
+use crate::test_server::{TestServer, config, fresh_database, read, temporal_client};
+use crate::world;
 
 /// Server with the organisations `acme` and `globex`, which own one project each.
 struct Tenants {
@@ -133,4 +138,67 @@ async fn knowledge_for_several_organisations_comes_from_operators() {
     assert_eq!((status, &problem["type"]), (403, &json!("tamma:operator")), "{problem}");
     assert!(tenants.server.post("/knowledge", &new).await.0 < 300);
     tenants.server.end().await;
+}
+
+const POLICIES: &str = r#"
+@id("no-self-approval")
+@reason("Somebody else approves what you added.")
+forbid (principal, action == Action::"approve", resource)
+when { resource has author && resource.author == principal.name };
+
+@id("budgets-by-grace")
+@reason("Only Grace raises budgets.")
+forbid (principal, action in Action::"decide", resource)
+when { context.raises_budget }
+unless { principal == Person::"Grace" };
+"#;
+
+#[tokio::test]
+async fn a_policy_refuses_with_its_reason_and_the_check_says_so_before() {
+    let policies = [("team.cedar".to_owned(), POLICIES.to_owned())].into();
+    let server = TestServer::with(ServerConfig { policies, ..config("127.0.0.1:0", None) }).await;
+    let project = server.project("/nowhere").await;
+    let mut tokens = Vec::new();
+    for name in ["Ann", "Grace"] {
+        server.grant("greeter", name, "approver").await;
+        tokens.push(server.token_of(name).await);
+    }
+    let task = store_waiting_task(&server, project).await;
+    let history = server.store.history(TaskId(task), 0, 1).await.expect("history");
+    let Actor::Person(author) = &history[0].entry.actor else { panic!("no author") };
+    let author = author.to_string();
+    let check = async |person: &str, action: &str| {
+        let path = format!("/access/check?person={person}&action={action}&task={task}");
+        let request = server.request(Method::GET, &path).header("Tamma-Person", "Olga");
+        read(request.send().await.expect("response")).await.1
+    };
+    server.grant("greeter", &author, "approver").await;
+    let token = server.token_of(&author).await;
+    let checked = check(&author, "approve").await;
+    assert_eq!(checked["allowed"], false, "{checked}");
+    assert!(checked.to_string().contains("The policy `no-self-approval` forbids it"), "{checked}");
+    let action = json!({ "approve": { "plan": world::plan(1).hash.to_string() } });
+    let path = format!("/tasks/{task}/actions");
+    let request = server.request(Method::POST, &path).bearer_auth(&token).json(&action);
+    let (status, problem) = read(request.send().await.expect("response")).await;
+    assert_eq!((status, &problem["type"]), (403, &json!("tamma:policy")), "{problem}");
+    let detail = "The policy `no-self-approval` forbids it: Somebody else approves what you added.";
+    assert_eq!(problem["detail"], detail);
+    let other = if author == "Grace" { "Ann" } else { "Grace" };
+    assert_eq!(check(other, "approve").await["allowed"], true);
+    assert_eq!(check("Grace", "raise-budget").await["allowed"], true);
+    assert_eq!(check(&author, "raise-budget").await["allowed"], author == "Grace");
+    server.end().await;
+}
+
+#[tokio::test]
+async fn a_server_with_an_invalid_policy_does_not_start() {
+    let (_database, store) = fresh_database().await;
+    let text = POLICIES.replace("resource.author", "resource.owner");
+    let policies = [("team.cedar".to_owned(), text)].into();
+    let config = ServerConfig { policies, ..config("127.0.0.1:0", None) };
+    let refused = ApiServer::bind(config, store, temporal_client().await).await;
+    let error = refused.err().expect("not started");
+    let cause = std::error::Error::source(&error).expect("cause").to_string();
+    assert!(cause.contains("owner") && cause.contains("no-self-approval"), "{cause}");
 }
