@@ -119,9 +119,15 @@ impl App {
         });
         let (mut files, mut paths_known) = (BTreeSet::new(), false);
         if let Some(plan) = &task_loop.plan {
-            let (_, plan) = self.store.plan_by_hash(id, plan.hash).await?;
-            files.extend(plan.file_changes.into_iter().map(|change| change.path));
-            paths_known = true;
+            match self.store.plan_by_hash(id, plan.hash).await {
+                Ok((_, plan)) => {
+                    files.extend(plan.file_changes.into_iter().map(|change| change.path));
+                    paths_known = true;
+                }
+                // An edited plan is saved after its approval.
+                Err(tamma_store::Error::NotFound { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
         }
         if let Some(commit) = task_loop.commit {
             let changed = self.changed_files(id, commit).await?;
