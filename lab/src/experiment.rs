@@ -17,7 +17,7 @@ use crate::{
     bench_store, bench_waiting, browser, chaos, chat, cluster, crash_recovery, docs, escalation,
     eval, false_claims, first_minute, forge, hostile_repositories, identity, knowledge, learning,
     learning_loop, mcp, merge_queue, observe, pipeline, reconcile, review, sandbox_escape,
-    task_cost, top,
+    task_cost, tenancy, top,
 };
 
 /// Run one experiment
@@ -75,6 +75,8 @@ enum Experiment {
     Reconcile(reconcile::Args),
     /// Sign people in with two real identity providers, and take their groups away
     Identity,
+    /// Send requests of one organisation for what belongs to another, through every interface
+    Tenancy,
     /// Control Tamma from real MCP clients
     Mcp,
     /// Send alerts to real receivers
@@ -162,6 +164,7 @@ async fn run(experiment: Experiment, quick: bool) -> Result<Verdict> {
         Experiment::MergeQueue => merge_queue::run(quick).await,
         Experiment::Reconcile(own) => reconcile::run(&own, quick).await,
         Experiment::Identity => identity::run(quick).await,
+        Experiment::Tenancy => tenancy::run(quick).await,
         Experiment::Mcp => mcp::run(quick).await,
         Experiment::Alerts => alerts::run().await,
         Experiment::Audit => audit::run(quick).await,

@@ -36,6 +36,7 @@ mod review;
 mod sandbox_escape;
 mod support;
 mod task_cost;
+mod tenancy;
 mod top;
 
 pub use crate::experiment::main;
