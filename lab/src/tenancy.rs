@@ -144,10 +144,14 @@ pub(crate) async fn run(quick: bool) -> Result<Verdict> {
     let count: usize = if quick { 1_000 } else { 10_000 };
     let folder = programs::folder()?.join(format!("tenancy-{}", std::process::id()));
     std::fs::create_dir_all(&folder)?;
+    // The server reads the transcripts that the worker writes.
+    let objects = folder.join("objects").display().to_string();
     let cluster = Cluster::builder()
         .folder(&folder)
         .private_servers()
         .server_with_token(TOKEN)
+        .server_env("TAMMA_OBJECTS", objects.as_str())
+        .worker_env("TAMMA_OBJECTS", objects)
         .workers(1)
         .start()
         .await?;

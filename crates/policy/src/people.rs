@@ -291,7 +291,7 @@ forbid (principal, action == Action::"approve", resource)
 when { resource has author && resource.author == principal.name };
 
 @id("four-eyes-on-payments")
-@reason("Payments need a second person: whoever approved the plan does not accept the change.")
+@reason("Payments need two people: you approved the plan, so somebody else accepts the change.")
 forbid (principal, action == Action::"accept", resource)
 when {
     (resource.paths.contains("src/payments") || !resource.paths_known) &&

@@ -46,6 +46,7 @@ NOT_RUN = [
     (r"docs/pipelines\.md: tamma pipeline run ", "takes minutes; `just lab pipeline` runs it in every phase"),
     (r"docs/people\.md: claude mcp ", "needs Claude Code; `just lab mcp` runs it"),
     (r"docs/sign-in\.md: tamma ", "needs an identity provider; `just lab identity` signs in with two"),
+    (r"docs/organisations\.md: tamma ", "divides the Tamma that the pages share; `just lab tenancy` runs it"),
     (r"docs/operating\.md: tamma (serve|work) --monitoring ", "listens on fixed ports; `just lab observe` runs it"),
 ]
 
