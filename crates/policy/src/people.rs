@@ -8,7 +8,7 @@ use std::str::FromStr as _;
 
 use cedar_policy::{
     Authorizer, Context, Effect, Entities, Entity, EntityUid, PolicyId, PolicySet, Request,
-    RestrictedExpression, Schema, ValidationMode, Validator,
+    RestrictedExpression, Schema, ValidationError, ValidationMode, Validator,
 };
 
 use crate::{Error, STACK_BYTES, entity};
@@ -162,7 +162,8 @@ impl PeoplePolicies {
             }
         }
         let result = Validator::new(schema.clone()).validate(&policies, ValidationMode::default());
-        let errors: Vec<String> = result.validation_errors().map(ToString::to_string).collect();
+        let named = |error: &ValidationError| format!("policy `{}`: {error}", error.policy_id());
+        let errors: Vec<String> = result.validation_errors().map(named).collect();
         if !errors.is_empty() {
             return Err(PolicyFileError::Invalid(errors));
         }
