@@ -61,3 +61,24 @@ pub(crate) fn missing_toolchains(config: &OperatorConfig) -> Vec<&str> {
     let missing = config.toolchains.iter().filter(|path| !Path::new(path).exists());
     missing.map(String::as_str).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn policies_are_the_cedar_files_of_the_folder() {
+        let data = tempfile::tempdir().unwrap();
+        assert!(read_policies(data.path()).unwrap().is_empty(), "no folder, no policies");
+        let folder = data.path().join(POLICY_FOLDER);
+        std::fs::create_dir(&folder).unwrap();
+        for (name, text) in [("b.cedar", "two"), ("a.cedar", "one"), ("notes.md", "other")] {
+            std::fs::write(folder.join(name), text).unwrap();
+        }
+        let policies = read_policies(data.path()).unwrap();
+        assert_eq!(policies.values().collect::<Vec<_>>(), ["one", "two"]);
+        // A folder that cannot be read is no reason to go on without policies.
+        std::fs::create_dir(folder.join("c.cedar")).unwrap();
+        assert!(read_policies(data.path()).unwrap_err().to_string().contains("c.cedar"));
+    }
+}

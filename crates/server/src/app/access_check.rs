@@ -84,8 +84,8 @@ impl App {
             // Policies can tell a token from a sign-in. The check assumes a token.
             let method = if is_service { AuthMethod::ServiceToken } else { AuthMethod::OwnToken };
             let task_loop = self.task_loop(task).await?;
-            let refusals =
-                self.policy_refusals(&person, decision.role, method, action, &task_loop).await?;
+            let refusals = self.policy_refusals(&person, decision.role, method, action, &task_loop);
+            let refusals = Box::pin(refusals).await?;
             is_forbidden = !refusals.is_empty();
             for PolicyRefusal { policy, reason } in refusals {
                 reasons.push(format!("The policy `{policy}` forbids it: {reason}"));

@@ -43,7 +43,7 @@ impl App {
         audit::note_action(&action, task);
         // Nothing is saved for somebody who cannot act on the task.
         by.authorize(Permission::Work, task_loop.project)?;
-        self.check_policies(&by, PolicyAction::from(&action), &task_loop).await?;
+        Box::pin(self.check_policies(&by, PolicyAction::from(&action), &task_loop)).await?;
         let comments = match &action {
             TaskAction::Rework { lines, .. } => lines.clone(),
             _ => Vec::new(),
