@@ -200,6 +200,10 @@ pub struct NewProject {
     pub name: String,
     /// Path or URL of the repository.
     pub repository: String,
+    /// ID or name of the organisation. Without it, a new project belongs to `default`, and an existing
+    /// one stays where it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub organisation: Option<String>,
 }
 
 /// Registered repositories.

@@ -78,7 +78,7 @@ impl Store {
                        AND has_table_privilege(oid, 'tasks', 'SELECT')
                    ), false
                ) AS "is_usable!"
-               FROM pg_roles WHERE rolname = $1"#,
+               FROM pg_roles WHERE rolname::text = $1"#,
             ROLE,
         )
         .fetch_one(&self.steps)

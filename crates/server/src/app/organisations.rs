@@ -147,7 +147,11 @@ impl App {
         })
     }
 
-    async fn resolve_organisation(&self, id_or_name: &str) -> Result<Organisation, Error> {
+    /// Returns an organisation by its ID or name.
+    pub(super) async fn resolve_organisation(
+        &self,
+        id_or_name: &str,
+    ) -> Result<Organisation, Error> {
         let id: Option<Uuid> = id_or_name.parse().ok();
         let all = self.store.organisations().await?;
         let found = all.into_iter().find(|it| it.name == id_or_name || Some(it.id.0) == id);

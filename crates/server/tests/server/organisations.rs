@@ -106,11 +106,17 @@ async fn administrators_manage_access_in_their_organisation_only() {
     let (status, list) = tenants.get(&road, "/organisations").await;
     assert_eq!((status, names(&list["organisations"])), (200, vec!["acme"]));
     assert_eq!(list["organisations"][0]["roles"]["Bugs"], "viewer");
+    let unknown = json!({ "name": "third", "repository": "/third", "organisation": "nobody" });
+    assert_eq!(tenants.server.post("/projects", &unknown).await.0, 404, "and not registered");
+    let third = json!({ "name": "third", "repository": "/third", "organisation": "acme" });
+    tenants.operate("/projects", third).await;
+    let list = tenants.get(&road, "/organisations").await.1;
+    assert_eq!(list["organisations"][0]["projects"], json!(["rockets", "third"]));
     // Operating the installation stays with operators.
     for (path, body) in [
         ("/organisations", json!({ "name": "third" })),
         ("/organisations/projects", json!({ "project": "rockets", "organisation": "globex" })),
-        ("/projects", json!({ "name": "third", "repository": "/third" })),
+        ("/projects", json!({ "name": "fourth", "repository": "/fourth" })),
         ("/people", json!({ "name": "Max" })),
     ] {
         let (status, problem) = tenants.post(&road, path, body).await;
