@@ -169,8 +169,8 @@ pub(super) fn parse_role(text: &str) -> Result<PersonRole, Error> {
         let text: String = text.chars().take(40).collect();
         Error::invalid(
             format!("Unknown role `{text}`."),
-            "Use viewer, member or approver. `tamma organisation grant` makes an administrator. Nobody can be granted operator: operators hold the \
-             server token.",
+            "Use viewer, member or approver. `tamma organisation grant` makes an administrator. \
+             Nobody can be granted operator: operators hold the server token.",
         )
     })
 }
