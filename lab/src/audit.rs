@@ -221,6 +221,7 @@ async fn serve(cluster: &Cluster, syslog: &str) -> Result<AuditedServer> {
         read_remote_config: None,
         read_commit_file: None,
         forges: "/nowhere".into(),
+        policies: BTreeMap::new(),
         public_url: None,
         terminal: None,
     };

@@ -17,7 +17,7 @@ use crate::{
     bench_store, bench_waiting, browser, chaos, chat, cluster, crash_recovery, docs, escalation,
     eval, false_claims, first_minute, forge, hostile_repositories, identity, knowledge, learning,
     learning_loop, mcp, merge_queue, objects, observe, pipeline, reconcile, restore, review,
-    sandbox_escape, task_cost, top, upgrade,
+    sandbox_escape, task_cost, tenancy, top, upgrade,
 };
 
 /// Run one experiment
@@ -79,6 +79,8 @@ enum Experiment {
     Restore(restore::Args),
     /// Sign people in with two real identity providers, and take their groups away
     Identity,
+    /// Send requests of one organisation for what belongs to another, through every interface
+    Tenancy,
     /// Control Tamma from real MCP clients
     Mcp,
     /// Send alerts to real receivers
@@ -170,6 +172,7 @@ async fn run(experiment: Experiment, quick: bool) -> Result<Verdict> {
         Experiment::Upgrade(own) => upgrade::run(&own, quick).await,
         Experiment::Restore(own) => restore::run(&own, quick).await,
         Experiment::Identity => identity::run(quick).await,
+        Experiment::Tenancy => tenancy::run(quick).await,
         Experiment::Mcp => mcp::run(quick).await,
         Experiment::Alerts => alerts::run().await,
         Experiment::Audit => audit::run(quick).await,

@@ -38,6 +38,7 @@ mod review;
 mod sandbox_escape;
 mod support;
 mod task_cost;
+mod tenancy;
 mod top;
 mod upgrade;
 

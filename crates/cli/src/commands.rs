@@ -26,6 +26,7 @@ mod logs;
 mod maintenance;
 mod mcp;
 mod migrate;
+mod organisation;
 mod permissions;
 mod person;
 mod pipeline;
@@ -229,7 +230,10 @@ enum Command {
     ///
     /// The link works once, within 10 minutes.
     SignIn(sign_in::Args),
-    /// Manage the roles of people in projects (operators only)
+    /// Manage organisations, their projects and their people
+    #[command(subcommand, arg_required_else_help = true)]
+    Organisation(organisation::Command),
+    /// Manage the roles of people in projects (operators and administrators)
     #[command(subcommand, arg_required_else_help = true)]
     Access(access::Command),
     /// Verify or export the audit log, and verify task histories
@@ -334,6 +338,7 @@ pub(crate) fn run(tamma: &Cli) -> Result<ExitCode> {
         Command::Chat(arguments) => chat::run(arguments),
         Command::Mcp(arguments) => mcp::run(arguments),
         Command::Person(command) => person::run(command),
+        Command::Organisation(command) => organisation::run(command),
         Command::Access(command) => access::run(command),
         Command::Audit(command) => audit::run(command),
         Command::SignIn(arguments) => sign_in::run(arguments),

@@ -3,14 +3,21 @@
 //! This is the only place that decides. Callers authenticate a person, load the roles that the store
 //! has for them, and ask [`AccessRights`]. A person without a role in a project has no right there,
 //! not even to know that it exists. Whoever holds the operator token has every right everywhere.
+//!
+//! Projects belong to organisations. A role in an organisation applies to all of its projects;
+//! [`Membership`] adds up the roles of a person.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod membership;
+
+use std::collections::BTreeSet;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use strum::{Display, EnumIter, EnumString};
 
-use crate::ids::ProjectId;
+use crate::ids::{OrganisationId, ProjectId};
+
+pub use membership::{GrantSource, Membership, RoleGrant};
 
 /// Role that a person can be granted in a project. Each role includes the ones before it.
 #[derive(
@@ -40,6 +47,46 @@ pub enum PersonRole {
     Approver,
 }
 
+/// Role that a person can be granted in an organisation, and with it in all of its projects. Each role
+/// includes the ones before it.
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    Display,
+    EnumString,
+    EnumIter,
+)]
+#[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
+pub enum OrganisationRole {
+    /// Read only.
+    Viewer,
+    /// Add and control tasks, and answer agents' questions.
+    Member,
+    /// Decide on plans, changes, prohibitions, budgets and knowledge.
+    Approver,
+    /// Grant and revoke roles in the organisation and its projects.
+    Administrator,
+}
+
+impl From<PersonRole> for OrganisationRole {
+    fn from(role: PersonRole) -> Self {
+        match role {
+            PersonRole::Viewer => Self::Viewer,
+            PersonRole::Member => Self::Member,
+            PersonRole::Approver => Self::Approver,
+        }
+    }
+}
+
 /// Role of a caller in a project, with the one that nobody can be granted. Each role includes the
 /// ones before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Display, EnumIter)]
@@ -51,6 +98,8 @@ pub enum AccessRole {
     Member,
     /// Decides in the project.
     Approver,
+    /// Administers the organisation of the project.
+    Administrator,
     /// Operates the installation: holds the operator token.
     Operator,
 }
@@ -65,6 +114,17 @@ impl From<PersonRole> for AccessRole {
     }
 }
 
+impl From<OrganisationRole> for AccessRole {
+    fn from(role: OrganisationRole) -> Self {
+        match role {
+            OrganisationRole::Viewer => Self::Viewer,
+            OrganisationRole::Member => Self::Member,
+            OrganisationRole::Approver => Self::Approver,
+            OrganisationRole::Administrator => Self::Administrator,
+        }
+    }
+}
+
 /// Permission that a use case requires: a group of actions that the same roles can do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Display, EnumIter)]
 #[strum(serialize_all = "snake_case")]
@@ -75,7 +135,9 @@ pub enum Permission {
     Work,
     /// Make decisions.
     Decide,
-    /// Change who can do what, and which repositories there are, and repair tasks.
+    /// Change who can do what in an organisation.
+    Administer,
+    /// Change accounts, organisations and which repositories there are, and repair tasks.
     Operate,
 }
 
@@ -86,6 +148,7 @@ impl Permission {
             Self::Read => AccessRole::Viewer,
             Self::Work => AccessRole::Member,
             Self::Decide => AccessRole::Approver,
+            Self::Administer => AccessRole::Administrator,
             Self::Operate => AccessRole::Operator,
         }
     }
@@ -129,6 +192,8 @@ pub enum AccessAction {
     ManagePeople,
     /// Grant and revoke roles.
     ManageAccess,
+    /// Add organisations, and give projects to them.
+    ManageOrganisations,
     /// Read the audit log.
     ReadAudit,
 }
@@ -144,11 +209,12 @@ impl AccessAction {
             | Self::ProposeKnowledge
             | Self::TestAlerts => Permission::Work,
             Self::Decide | Self::DecideKnowledge | Self::ChangeRules => Permission::Decide,
+            Self::ManageAccess => Permission::Administer,
             Self::RegisterProject
             | Self::RestartTask
             | Self::Maintain
             | Self::ManagePeople
-            | Self::ManageAccess
+            | Self::ManageOrganisations
             | Self::ReadAudit => Permission::Operate,
         }
     }
@@ -178,8 +244,8 @@ impl ProjectScope {
 pub enum AccessRights {
     /// Holder of the operator token.
     Operator,
-    /// Person with a role in each of these projects.
-    Person(BTreeMap<ProjectId, PersonRole>),
+    /// Person with roles in projects and organisations.
+    Person(Membership),
 }
 
 /// Limit of an access token. It never gives more than its owner has.
@@ -209,13 +275,19 @@ impl AccessDecision {
 
 impl AccessRights {
     /// Rights of somebody whose roles are unknown: none.
-    pub const NONE: Self = Self::Person(BTreeMap::new());
+    pub const NONE: Self = Self::Person(Membership::NONE);
+
+    /// Returns the rights of somebody with a role in each of these projects, and nothing else.
+    pub fn in_projects(roles: impl IntoIterator<Item = (ProjectId, PersonRole)>) -> Self {
+        let roles = roles.into_iter().map(|(project, role)| (project, role.into()));
+        Self::Person(Membership { roles: roles.collect(), ..Membership::NONE })
+    }
 
     /// Returns the role in a project; `None` if there is none.
     pub fn role(&self, project: ProjectId) -> Option<AccessRole> {
         match self {
             Self::Operator => Some(AccessRole::Operator),
-            Self::Person(roles) => roles.get(&project).copied().map(AccessRole::from),
+            Self::Person(person) => person.roles.get(&project).copied().map(AccessRole::from),
         }
     }
 
@@ -223,7 +295,27 @@ impl AccessRights {
     pub fn highest_role(&self) -> Option<AccessRole> {
         match self {
             Self::Operator => Some(AccessRole::Operator),
-            Self::Person(roles) => roles.values().copied().map(AccessRole::from).max(),
+            // An administrator of an organisation without projects has a role, too.
+            Self::Person(person) if !person.administered.is_empty() => {
+                Some(AccessRole::Administrator)
+            }
+            Self::Person(person) => person.roles.values().copied().map(AccessRole::from).max(),
+        }
+    }
+
+    /// Returns true if the caller administers an organisation.
+    pub fn administers(&self, organisation: OrganisationId) -> bool {
+        match self {
+            Self::Operator => true,
+            Self::Person(person) => person.administered.contains(&organisation),
+        }
+    }
+
+    /// Returns the organisations in which the caller has a role; `None` for all, also future ones.
+    pub fn organisations(&self) -> Option<&BTreeSet<OrganisationId>> {
+        match self {
+            Self::Operator => None,
+            Self::Person(person) => Some(&person.organisations),
         }
     }
 
@@ -250,20 +342,25 @@ impl AccessRights {
     /// Returns the rights of a token with a limit. A token is never an operator's.
     #[must_use]
     pub fn limited_by(self, limit: &TokenLimit) -> Self {
-        let Self::Person(roles) = self else { return Self::NONE };
+        let Self::Person(Membership { roles, organisations, administered: _ }) = self else {
+            return Self::NONE;
+        };
         let is_included = |project: &ProjectId| {
             limit.projects.as_ref().is_none_or(|projects| projects.contains(project))
         };
+        let highest = OrganisationRole::from(limit.role);
         let roles = roles.into_iter().filter(|(project, _)| is_included(project));
-        Self::Person(roles.map(|(project, role)| (project, role.min(limit.role))).collect())
+        let roles = roles.map(|(project, role)| (project, role.min(highest))).collect();
+        Self::Person(Membership { roles, organisations, administered: BTreeSet::new() })
     }
 
     /// Returns the projects that the caller can read.
     pub fn scope(&self) -> ProjectScope {
         match self {
             Self::Operator => ProjectScope::All,
-            Self::Person(roles) => {
-                let readable = roles.keys().filter(|it| self.can(AccessAction::ReadProject, **it));
+            Self::Person(person) => {
+                let projects = person.roles.keys();
+                let readable = projects.filter(|it| self.can(AccessAction::ReadProject, **it));
                 ProjectScope::Only(readable.copied().collect())
             }
         }
@@ -301,7 +398,9 @@ mod tests {
                 "viewer: read_project, read_content, export",
                 "member: add_task, control_task, answer_question, propose_knowledge, test_alerts",
                 "approver: decide, decide_knowledge, change_rules",
-                "operator: register_project, restart_task, manage_people, manage_access, read_audit",
+                "administrator: manage_access",
+                "operator: register_project, restart_task, manage_people, manage_organisations, \
+                 read_audit",
             ]
         );
         assert_eq!(before.len(), AccessAction::iter().count(), "an operator can do everything");
@@ -321,7 +420,7 @@ mod tests {
             action in any_action(), one in any_role(), other in any_role(), at in 0..4_u8,
         ) {
             let (lower, higher) = (one.min(other), one.max(other));
-            let rights = |role| AccessRights::Person([(project(at), role)].into());
+            let rights = |role| AccessRights::in_projects([(project(at), role)]);
             if rights(lower).can(action, project(at)) {
                 prop_assert!(rights(higher).can(action, project(at)));
             }
@@ -336,7 +435,7 @@ mod tests {
         ) {
             let projects = named.map(|named| BTreeSet::from([project(named)]));
             let limit = TokenLimit { role: limit, projects };
-            let owner = AccessRights::Person(roles);
+            let owner = AccessRights::in_projects(roles);
             let token = owner.clone().limited_by(&limit);
             let is_named = named.is_none_or(|named| named == at);
             let within = AccessRole::from(limit.role) >= action.permission().required_role();
@@ -353,14 +452,14 @@ mod tests {
             roles in prop::collection::btree_map((0..4_u8).prop_map(project), any_role(), 0..4),
             at in 0..8_u8,
         ) {
-            let rights = AccessRights::Person(roles.clone());
+            let rights = AccessRights::in_projects(roles.clone());
             prop_assert!(!AccessRights::NONE.can(action, project(at)));
             prop_assert!(!AccessRights::NONE.allows_anywhere(action.permission()));
             if !roles.contains_key(&project(at)) {
                 prop_assert!(!rights.can(action, project(at)));
             }
-            // Operating is never granted, whatever the roles.
-            if action.permission() == Permission::Operate {
+            // Neither is granted in a project, whatever the roles.
+            if matches!(action.permission(), Permission::Administer | Permission::Operate) {
                 prop_assert!(!rights.can(action, project(at)));
                 prop_assert!(!rights.allows_anywhere(action.permission()));
             }

@@ -68,9 +68,18 @@ uuid_id! {
     ProjectId
 }
 uuid_id! {
+    /// ID of an organisation, which owns projects.
+    OrganisationId
+}
+uuid_id! {
     /// ID of a story's pipeline. It is unique among task IDs too, because runs of agents are stored
     /// under either.
     PipelineId
+}
+
+impl OrganisationId {
+    /// Organisation of all projects that nobody has given to another one.
+    pub const DEFAULT: Self = Self(Uuid::from_u128(1));
 }
 
 impl TaskId {

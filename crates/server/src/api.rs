@@ -11,6 +11,7 @@ mod history;
 mod knowledge;
 mod maintenance;
 mod merge_queues;
+mod organisations;
 mod overview;
 mod people;
 mod pipelines;
@@ -67,7 +68,7 @@ impl FromRequestParts<ApiServices> for ApiState {
     ) -> Result<Self, Problem> {
         let caller = parts.extensions.get::<CallerRights>().ok_or_else(auth::not_authenticated)?;
         let all = services.unlimited.clone();
-        Ok(Self { app: all.app.limited_to(&caller.rights.scope()), ..all })
+        Ok(Self { app: all.app.limited_to(&caller.rights), ..all })
     }
 }
 
@@ -143,6 +144,9 @@ fn routes() -> OpenApiRouter<ApiServices> {
         .routes(routes!(access::list, access::change))
         .routes(routes!(access::import))
         .routes(routes!(access::check))
+        .routes(routes!(organisations::list, organisations::add))
+        .routes(routes!(organisations::change_access))
+        .routes(routes!(organisations::transfer_project))
         .routes(routes!(pipelines::list, pipelines::start))
         .routes(routes!(pipelines::show))
         .routes(routes!(pipelines::output))

@@ -19,9 +19,11 @@ mod consequence;
 mod knowledge;
 mod maintenance;
 mod merge_queue;
+mod organisations;
 mod people;
 mod permissions;
 mod pipelines;
+mod policies;
 mod projects;
 mod pull_request_badges;
 mod pull_requests;
@@ -40,11 +42,12 @@ use std::time::Duration;
 
 use axum::http::StatusCode;
 use tamma_connect::forge::Forges;
-use tamma_core::access::{AccessRole, Permission, ProjectScope};
+use tamma_core::access::{AccessRights, AccessRole, Permission};
 use tamma_core::ids::Digest;
 use tamma_core::operator::OperatorConfig;
 use tamma_core::version::NewTaskBehaviour;
 use tamma_flow::WorkflowTuning;
+use tamma_policy::PeoplePolicies;
 use tamma_store::{KnowledgeCache, ObjectStorage, Store};
 use temporalio_client::Client;
 
@@ -94,14 +97,16 @@ pub(crate) struct App {
     pub(crate) audit: AuditLog,
     /// Sign-in with identity providers.
     pub(crate) identity: Arc<IdentityService>,
+    /// Policies of the operator about actions on tasks.
+    pub(crate) policies: Arc<PeoplePolicies>,
     /// Hash of the server's token, to recognise sessions of operators.
     pub(crate) operator_token: Digest,
 }
 
 impl App {
-    /// Returns the use cases for a caller who can read these projects.
-    pub(crate) fn limited_to(&self, scope: &ProjectScope) -> Self {
-        Self { store: self.store.limited_to(scope), ..self.clone() }
+    /// Returns the use cases for a caller with these rights.
+    pub(crate) fn limited_to(&self, rights: &AccessRights) -> Self {
+        Self { store: limit_store(&self.store, rights), ..self.clone() }
     }
 
     /// Returns the behaviour of new tasks. Once it is the newest one, it is not read again, because it
@@ -131,6 +136,12 @@ impl App {
         let secrets = variables.filter(move |(name, _)| secret(&name.to_ascii_uppercase()));
         secrets.map(|(_, value)| value.as_str())
     }
+}
+
+/// Returns a store that reads what a caller can read: the database gives out rows of their
+/// organisations only, and queries ask for those of their projects.
+pub(crate) fn limit_store(store: &Store, rights: &AccessRights) -> Store {
+    store.limited_to(&rights.scope()).within(rights.organisations())
 }
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -172,6 +183,14 @@ pub(crate) enum Error {
         /// Role of the person in the project, if any.
         role: Option<AccessRole>,
     },
+    /// A policy of the operator forbids the action.
+    #[error("The policy `{policy}` forbids it: {reason}")]
+    PolicyForbids {
+        /// ID of the policy.
+        policy: String,
+        /// Reason that its author gave.
+        reason: String,
+    },
     /// The client's address has sent too many invalid tokens.
     #[error("Too many invalid tokens from this address.")]
     TooManyAttempts {
@@ -184,6 +203,11 @@ pub(crate) enum Error {
     /// The request is reserved for operators.
     #[error("Only an operator of this server can do that.")]
     NotOperator,
+    /// The request is reserved for administrators of the organisation.
+    #[error(
+        "Only an administrator of the organisation can do that, or an operator of this server."
+    )]
+    NotAdministrator,
     /// The state machine or the server refused the request.
     #[error("{0}")]
     Refused(String),
@@ -243,7 +267,9 @@ fn count_errors(problems: &[FileProblem]) -> String {
 
 fn describe_role(role: Option<&AccessRole>) -> String {
     match role {
-        Some(role @ (AccessRole::Approver | AccessRole::Operator)) => format!("is an {role}"),
+        Some(role @ (AccessRole::Approver | AccessRole::Administrator | AccessRole::Operator)) => {
+            format!("is an {role}")
+        }
         Some(role) => format!("is a {role}"),
         None => "has no role".to_owned(),
     }
@@ -299,6 +325,10 @@ impl From<Error> for Problem {
                      (`tamma access grant`).",
                 )
             }
+            Error::PolicyForbids { .. } => {
+                Self::new(StatusCode::FORBIDDEN, "policy", "Forbidden by policy", detail)
+                    .hint("Ask somebody to whom the policy does not apply.")
+            }
             Error::TooManyAttempts { seconds } => {
                 let status = StatusCode::TOO_MANY_REQUESTS;
                 Self::new(status, "throttled", "Too many attempts", detail)
@@ -313,6 +343,11 @@ impl From<Error> for Problem {
                 let title = "Permission denied";
                 Self::new(StatusCode::FORBIDDEN, "operator", title, detail)
                     .hint("Ask an operator, or set TAMMA_TOKEN to the server's token.")
+            }
+            Error::NotAdministrator => {
+                let title = "Permission denied";
+                Self::new(StatusCode::FORBIDDEN, "administrator", title, detail)
+                    .hint("Ask an administrator of your organisation (`tamma organisation list`).")
             }
             Error::Refused(_) => {
                 let title = "Request refused";

@@ -182,6 +182,11 @@ pub(crate) fn note_policy(
     });
 }
 
+/// Notes the policy of the operator that refused the current request.
+pub(crate) fn note_refusing_policy(policy: &str) {
+    note(|notes| notes.policy = Some(format!("policy {policy}")));
+}
+
 /// Notes an action of the current request, such as `approve`, and its subject.
 pub(crate) fn note_action(action: impl std::fmt::Display, subject: impl std::fmt::Display) {
     note(|notes| notes.actions.push(format!("{action} {subject}")));
@@ -309,7 +314,12 @@ fn judge_response(response: &Response) -> (AuditResult, Option<u16>) {
 pub(crate) fn judge_result<T>(result: &Result<T, Error>) -> (AuditResult, Option<u16>) {
     let result = match result {
         Ok(_) => AuditResult::Granted,
-        Err(Error::Forbidden { .. } | Error::NotOperator) => AuditResult::Refused,
+        Err(
+            Error::Forbidden { .. }
+            | Error::PolicyForbids { .. }
+            | Error::NotOperator
+            | Error::NotAdministrator,
+        ) => AuditResult::Refused,
         Err(_) => AuditResult::Failed,
     };
     (result, None)

@@ -16,6 +16,7 @@ mod forge;
 mod knowledge;
 mod maintenance;
 mod merge_queue;
+mod organisation;
 mod permission;
 mod person;
 mod pipeline;
@@ -55,6 +56,9 @@ pub use knowledge::{
 pub use maintenance::{MaintenanceStatus, MaintenanceView, NewMaintenance};
 pub use merge_queue::{
     MergeQueueActionBody, MergeQueueList, MergeQueueView, QueueBuildView, QueueEntryView,
+};
+pub use organisation::{
+    NewOrganisation, OrganisationGrant, OrganisationList, OrganisationView, ProjectTransfer,
 };
 pub use permission::{AgentPermission, EffectivePermissions, PersonPermissions, RolePermissions};
 pub use person::{
@@ -198,6 +202,10 @@ pub struct NewProject {
     pub name: String,
     /// Path or URL of the repository.
     pub repository: String,
+    /// ID or name of the organisation. Without it, a new project belongs to `default`, and an existing
+    /// one stays where it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub organisation: Option<String>,
 }
 
 /// Registered repositories.

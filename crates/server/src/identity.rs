@@ -15,8 +15,8 @@ use tamma_connect::oidc::{
     BrowserRequest, DeviceAnswer, DeviceCode, OidcClient, OidcError, ProviderSignIn,
     ProviderTokens, SealingKey,
 };
-use tamma_core::access::{AccessRights, PersonRole};
-use tamma_core::ids::{Digest, Name, ProjectId};
+use tamma_core::access::{AccessRights, GrantSource, Membership, RoleGrant};
+use tamma_core::ids::{Digest, Name};
 use tamma_core::operator::{IdentityProvider, IdentitySettings};
 use tamma_core::task_loop::Timestamp;
 use tamma_store::{
@@ -460,21 +460,38 @@ impl IdentityService {
         Ok(self.store.finish_login_check(login.id, result, now).await?)
     }
 
-    /// Returns the rights of a person: the roles that operators granted, and those of their groups.
+    /// Returns the rights of a person: the roles that were granted to them in projects and
+    /// organisations, and those of their groups.
     pub(crate) async fn rights_of(&self, person: &Name) -> Result<AccessRights, Error> {
-        let mut roles = self.store.roles_of(person).await?;
-        for (project, role, _) in self.group_roles(person).await? {
-            let held = roles.entry(project).or_insert(role);
-            *held = role.max(*held);
-        }
-        Ok(AccessRights::Person(roles))
+        let mut grants = self.store.grants_of(person).await?;
+        grants.extend(self.group_roles(person).await?.into_iter().map(|(grant, _)| grant));
+        Ok(AccessRights::Person(Membership::from_grants(&grants)))
     }
 
-    /// Returns the highest role that groups give in each project, with the provider.
+    /// Returns `true` if there is more than one organisation.
+    pub(crate) async fn has_several_organisations(&self) -> Result<bool, Error> {
+        Ok(self.store.organisations().await?.len() > 1)
+    }
+
+    /// Returns the groups of a person, each after the name of its provider, such as
+    /// `company/engineers`.
+    pub(crate) async fn groups_of(&self, person: &Name) -> Result<Vec<String>, Error> {
+        if self.clients.is_empty() {
+            return Ok(Vec::new());
+        }
+        let groups = self.store.groups_of(person, clock::now() - GROUPS_VALID).await?;
+        let named = groups.into_iter().filter_map(|(issuer, groups)| {
+            let provider = self.client_of_issuer(&issuer)?.settings().name.clone();
+            Some(groups.into_iter().map(move |group| format!("{provider}/{group}")))
+        });
+        Ok(named.flatten().collect())
+    }
+
+    /// Returns the highest role that groups give in each project and organisation, with the provider.
     pub(crate) async fn group_roles(
         &self,
         person: &Name,
-    ) -> Result<Vec<(ProjectId, PersonRole, String)>, Error> {
+    ) -> Result<Vec<(RoleGrant, String)>, Error> {
         if self.clients.is_empty() {
             return Ok(Vec::new());
         }
@@ -486,9 +503,15 @@ impl IdentityService {
             if !settings.admits(&groups) {
                 continue;
             }
-            for project in self.store.projects().await? {
-                if let Some(role) = settings.role_in(&project.name, &groups) {
-                    roles.push((project.id, role, settings.name.clone()));
+            for organisation in self.store.organisations().await? {
+                let projects =
+                    organisation.projects.iter().map(|(name, id)| (Some(name), Some(*id)));
+                for (name, project) in projects.chain([(None, None)]) {
+                    let name = name.map(String::as_str);
+                    let role = settings.role_in(&organisation.name, name, &groups);
+                    let source = GrantSource::Group;
+                    let grant = RoleGrant { organisation: organisation.id, project, source, role };
+                    roles.extend(role.map(|_| (grant, settings.name.clone())));
                 }
             }
         }

@@ -268,7 +268,7 @@ impl<'a> IssueIntake<'a> {
             name: name.map_err(|error| Error::Internal(error.into()))?,
             auth_method: AuthMethod::ForgeAccount,
             interface: RequestInterface::Issue,
-            rights: AccessRights::Person([(self.project.id, PersonRole::Member)].into()),
+            rights: AccessRights::in_projects([(self.project.id, PersonRole::Member)]),
             manages_credentials: false,
         })
     }

@@ -706,7 +706,7 @@ impl ServerHandler for McpServer {
             let caller = caller.ok_or_else(missing_person)?;
             let unknown = || Error::NotFound { what: "tool", key: request.name.to_string() };
             caller.authorize_anywhere(tool_action(&request.name).ok_or_else(unknown)?)?;
-            let app = self.unlimited.limited_to(&caller.rights.scope());
+            let app = self.unlimited.limited_to(&caller.rights);
             let by = parts.and_then(|parts| auth::principal(parts).ok());
             let by = by.map(|by| by.through(RequestInterface::Mcp));
             let call = ToolCall { app, rights: caller.rights.clone(), by };

@@ -8,12 +8,12 @@ use axum::extract::{FromRequestParts as _, MatchedPath, RawPathParams, Request, 
 use axum::http::{Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
-use tamma_core::access::{AccessAction, AccessRights};
+use tamma_core::access::{AccessAction, AccessRights, Permission};
 use tamma_core::audit::AuditKind;
 use tamma_core::ids::{Name, TaskId};
 use tamma_store::Store;
 
-use crate::app::{Error, forbidden, parse_run_id};
+use crate::app::{Error, forbidden, limit_store, parse_run_id};
 use crate::audit;
 use crate::problem::Problem;
 
@@ -102,6 +102,10 @@ const ROUTES: &[(&str, &str, RouteRule)] = &[
     ("POST", "/api/v1/access", Anywhere(A::ManageAccess)),
     ("POST", "/api/v1/access/import", Anywhere(A::ManageAccess)),
     ("GET", "/api/v1/access/check", Anywhere(A::ManageAccess)),
+    ("GET", "/api/v1/organisations", Anywhere(A::ManageAccess)),
+    ("POST", "/api/v1/organisations", Anywhere(A::ManageOrganisations)),
+    ("POST", "/api/v1/organisations/access", Anywhere(A::ManageAccess)),
+    ("POST", "/api/v1/organisations/projects", Anywhere(A::ManageOrganisations)),
     ("GET", "/api/v1/pipelines", Anywhere(A::ReadProject)),
     ("POST", "/api/v1/pipelines", Anywhere(A::AddTask)),
     ("GET", "/api/v1/pipelines/{id}", Anywhere(A::ReadProject)),
@@ -252,7 +256,7 @@ pub(crate) async fn authorize_route(store: &Store, request: Request) -> Result<R
                 return Err(Error::NotFound { what, key: id }.into());
             };
             // A task of another project is missing, not forbidden.
-            let readable = store.limited_to(&caller.rights.scope());
+            let readable = limit_store(store, &caller.rights);
             let project = readable.task_project(task).await.map_err(Error::from)?;
             audit::note_policy(action.permission(), caller.rights.role(project), Some(project));
             if !caller.rights.can(action, project) {
@@ -272,11 +276,20 @@ impl CallerRights {
         if self.rights.allows_anywhere(permission) {
             return Ok(());
         }
-        if permission == tamma_core::access::Permission::Operate {
-            tracing::warn!(by = %self.name(), %action, "operator permission denied");
-            return Err(Error::NotOperator);
+        let by = self.name();
+        match permission {
+            Permission::Operate => {
+                tracing::warn!(%by, %action, "operator permission denied");
+                Err(Error::NotOperator)
+            }
+            Permission::Administer => {
+                tracing::warn!(%by, %action, "administrator permission denied");
+                Err(Error::NotAdministrator)
+            }
+            Permission::Read | Permission::Work | Permission::Decide => {
+                Err(forbidden(&by, permission, self.rights.highest_role()))
+            }
         }
-        Err(forbidden(&self.name(), permission, self.rights.highest_role()))
     }
 
     fn name(&self) -> String {
@@ -339,7 +352,8 @@ pub(crate) fn action_audit_kind(action: AccessAction, reads: bool) -> Option<Aud
         | A::RegisterProject
         | A::RestartTask
         | A::Maintain
-        | A::ManageAccess => (!reads).then_some(AuditKind::Decision),
+        | A::ManageAccess
+        | A::ManageOrganisations => (!reads).then_some(AuditKind::Decision),
     }
 }
 

@@ -13,6 +13,7 @@ use tamma_connect::forge::Forges;
 use tamma_core::ids::{CommitId, Digest, Name, ProjectId};
 use tamma_core::operator::OperatorConfig;
 use tamma_flow::WorkflowTuning;
+use tamma_policy::{PeoplePolicies, PolicyFileError};
 use tamma_store::{
     KnowledgeCache, LineChanges, ObjectStorage, Revocations, SessionProof, Store, TaskChanges,
 };
@@ -61,6 +62,8 @@ pub struct ServerConfig {
     pub read_commit_file: Option<CommitFileReader>,
     /// Folder with the settings of forges, which may be missing.
     pub forges: PathBuf,
+    /// Cedar policies of the operator about what people do, by the names of their files.
+    pub policies: BTreeMap<String, String>,
 }
 
 /// Contents of a repository.
@@ -143,6 +146,13 @@ pub enum Error {
         #[source]
         source: std::io::Error,
     },
+    /// The database cannot separate the organisations.
+    #[error(
+        "there are several organisations, and this server cannot use the database role tamma_tenant, \
+         which keeps their data apart: create it, and grant it to the role of this server \
+         (docs/organisations.md)"
+    )]
+    RowSecurity,
     /// Notifications of the database cannot be received.
     #[error("cannot receive notifications from the database")]
     Store(#[from] tamma_store::Error),
@@ -163,12 +173,27 @@ pub enum Error {
         /// Variable in the settings.
         variable: String,
     },
+    /// A policy file is not valid.
+    #[error("a policy of the operator is not valid; correct or remove its file")]
+    Policies(#[from] PolicyFileError),
     /// Crypto library failed.
     #[error("cannot derive the key for tokens of identity providers")]
     Sealing,
     /// Accepting connections failed.
     #[error("cannot accept connections")]
     Io(#[from] std::io::Error),
+}
+
+/// Returns a store that can read for single organisations. Only one organisation can do without.
+async fn with_row_security(store: Store) -> Result<Store, Error> {
+    if let Some(store) = store.with_row_security().await? {
+        return Ok(store);
+    }
+    if store.organisations().await?.len() > 1 {
+        return Err(Error::RowSecurity);
+    }
+    tracing::warn!("row-level security is not available: the role tamma_tenant is missing");
+    Ok(store)
 }
 
 /// Maximum size of any request body, in bytes. The API accepts less.
@@ -211,7 +236,13 @@ impl ApiServer {
             read_remote_config,
             read_commit_file,
             forges,
+            policies,
         } = config;
+        let policies = PeoplePolicies::parse(&policies)?;
+        if !policies.is_empty() {
+            tracing::info!(policies = policies.len(), "policies loaded");
+        }
+        let store = with_row_security(store).await?;
         let listener =
             TcpListener::bind(address).await.map_err(|source| Error::Bind { address, source })?;
         let address = listener.local_addr()?;
@@ -247,6 +278,7 @@ impl ApiServer {
             public_url: public_url.clone(),
             audit,
             identity: Arc::clone(&identity),
+            policies: Arc::new(policies),
             operator_token: Digest::of(token.as_bytes()),
         };
         // Read here once, so that adding a task usually needs no further query.

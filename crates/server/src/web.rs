@@ -82,7 +82,7 @@ impl FromRequestParts<WebServices> for WebState {
             || PageError::new(Layout::anonymous(), crate::auth::not_authenticated());
         let caller = parts.extensions.get::<CallerRights>().ok_or_else(not_authenticated)?;
         let all = services.unlimited.clone();
-        Ok(Self { app: all.app.limited_to(&caller.rights.scope()), ..all })
+        Ok(Self { app: all.app.limited_to(&caller.rights), ..all })
     }
 }
 

@@ -14,3 +14,6 @@ CREATE TABLE maintenance (
     started_by text NOT NULL,
     started_at timestamptz NOT NULL
 );
+
+-- Nobody but the owner reads it, as other records of the whole installation (migration 32).
+ALTER TABLE maintenance ENABLE ROW LEVEL SECURITY;

@@ -86,7 +86,7 @@ impl Store {
              ORDER BY created_at DESC LIMIT 1000",
             person.map(ToString::to_string),
         )
-        .fetch_all(&self.lists)
+        .fetch_all(&self.steps)
         .await?;
         let read = |name: String| read_word("person", name);
         let tokens = rows.into_iter().map(|row| {

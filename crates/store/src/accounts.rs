@@ -142,7 +142,7 @@ impl Store {
                    ) AS "subjects!"
                FROM accounts ORDER BY lower(name)"#,
         )
-        .fetch_all(&self.lists)
+        .fetch_all(&self.steps)
         .await?;
         let read = |name: String| read_word("person", name);
         let accounts = rows.into_iter().map(|row| {

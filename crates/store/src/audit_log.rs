@@ -143,7 +143,7 @@ impl Store {
             to_i64(after),
             i64::from(limit),
         )
-        .fetch_all(&self.lists)
+        .fetch_all(&self.steps)
         .await?;
         let mut page =
             AuditLogPage { entries: Vec::with_capacity(rows.len()), head: AuditHead::empty() };

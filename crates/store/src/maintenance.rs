@@ -21,7 +21,7 @@ impl Store {
     /// Returns the maintenance that is under way.
     pub async fn maintenance(&self) -> Result<Option<Maintenance>> {
         let row = sqlx::query!("SELECT reason, started_by, started_at FROM maintenance")
-            .fetch_optional(&self.lists)
+            .fetch_optional(&self.steps)
             .await?;
         Ok(row.map(|row| Maintenance {
             reason: row.reason,
@@ -40,14 +40,14 @@ impl Store {
             by.as_str(),
             at,
         )
-        .execute(&self.lists)
+        .execute(&self.steps)
         .await?;
         Ok(())
     }
 
     /// Ends maintenance. Returns `false` if there is none.
     pub async fn end_maintenance(&self) -> Result<bool> {
-        let ended = sqlx::query!("DELETE FROM maintenance").execute(&self.lists).await?;
+        let ended = sqlx::query!("DELETE FROM maintenance").execute(&self.steps).await?;
         Ok(ended.rows_affected() > 0)
     }
 }

@@ -336,7 +336,7 @@ impl Store {
             queue.repository,
             queue.branch,
         )
-        .fetch_optional(&self.steps)
+        .fetch_optional(&self.reads)
         .await?
         .filter(|row| self.can_read(ProjectId(row.project)));
         Ok(row.map(|row| StoredMergeQueue {

@@ -70,7 +70,7 @@ impl Store {
             "SELECT name, added_by, added_at, last_used_at, revoked_by, revoked_at FROM people
              ORDER BY lower(name), added_at DESC",
         )
-        .fetch_all(&self.lists)
+        .fetch_all(&self.steps)
         .await?;
         let mut people = Vec::new();
         for row in rows {

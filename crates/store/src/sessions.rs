@@ -176,7 +176,7 @@ impl Store {
             now,
             servers_own.to_string(),
         )
-        .fetch_all(&self.lists)
+        .fetch_all(&self.steps)
         .await?;
         let sessions = rows.into_iter().map(|row| {
             Ok(OpenSession {

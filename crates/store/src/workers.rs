@@ -66,7 +66,7 @@ impl Store {
                 clock_timestamp() AS \"now!\"
              FROM workers ORDER BY name"
         )
-        .fetch_all(&self.lists)
+        .fetch_all(&self.steps)
         .await?;
         let workers = rows.into_iter().map(|row| {
             let is_there = row.now - row.seen_at <= ONLINE_TIMEOUT;

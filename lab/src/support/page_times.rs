@@ -81,6 +81,7 @@ impl PageServer {
             read_remote_config: None,
             read_commit_file: None,
             forges: "/nowhere".into(),
+            policies: BTreeMap::new(),
             public_url: None,
             terminal: None,
         };

@@ -1,4 +1,4 @@
-//! `tamma access`: roles of people in projects. Operators only.
+//! `tamma access`: roles of people in projects. For operators and administrators of the organisation.
 
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -74,7 +74,7 @@ pub(crate) struct RevokeArgs {
 
 #[derive(Debug, Args)]
 struct AccessArgs {
-    /// Apply to everyone with a token and no role of their own
+    /// Apply to everyone in the organisation who has no role of their own
     #[arg(long, conflicts_with = "person")]
     everybody: bool,
     #[arg(long, help = "Project name or ID [default: the project of this repository]")]

@@ -133,6 +133,7 @@ impl ListenArgs {
             read_remote_config: Some(remote_config::reader(data, Forges::open(&forges))),
             read_commit_file: Some(commit_files::reader(&data.join("work"))),
             forges,
+            policies: operator_file::read_policies(data)?,
         })
     }
 }

@@ -5,7 +5,10 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 
 use super::{OperatorConfigError, WebOrigin, is_variable_name, web_origin};
-use crate::access::PersonRole;
+use crate::access::OrganisationRole;
+
+/// Name of the organisation of all projects that nobody has given to another one.
+const DEFAULT_ORGANISATION: &str = "default";
 
 /// Names that paths of the server use for something else.
 const RESERVED_NAMES: [&str; 1] = ["providers"];
@@ -71,10 +74,17 @@ pub struct GroupRole {
     /// Name of the group, as the claim has it.
     pub group: String,
     /// Role of its members.
-    pub role: PersonRole,
-    /// Names of the projects. Empty: all, also future ones.
+    pub role: OrganisationRole,
+    /// Organisation in which they have the role.
+    #[serde(default = "default_organisation")]
+    pub organisation: String,
+    /// Names of projects of the organisation. Empty: all, also future ones.
     #[serde(default)]
     pub projects: Vec<String>,
+}
+
+fn default_organisation() -> String {
+    DEFAULT_ORGANISATION.to_owned()
 }
 
 fn default_scopes() -> Vec<String> {
@@ -145,6 +155,12 @@ impl IdentityProvider {
         if self.roles.iter().any(|role| role.group.is_empty()) {
             return Some("an entry of `roles` has an empty `group`");
         }
+        let is_partial = |role: &GroupRole| {
+            role.role == OrganisationRole::Administrator && !role.projects.is_empty()
+        };
+        if self.roles.iter().any(is_partial) {
+            return Some("an `administrator` is one of a whole organisation: remove `projects`");
+        }
         None
     }
 
@@ -158,11 +174,19 @@ impl IdentityProvider {
         self.roles.iter().any(|role| groups.contains(&role.group))
     }
 
-    /// Returns the highest role that groups give in a project, by the name of the project.
-    pub fn role_in(&self, project: &str, groups: &[String]) -> Option<PersonRole> {
+    /// Returns the highest role that groups give in a project of an organisation, or in the
+    /// organisation itself.
+    pub fn role_in(
+        &self,
+        organisation: &str,
+        project: Option<&str>,
+        groups: &[String],
+    ) -> Option<OrganisationRole> {
         let is_for = |role: &&GroupRole| {
-            let is_named = role.projects.iter().any(|named| named == project);
-            (role.projects.is_empty() || is_named) && groups.contains(&role.group)
+            let is_named = role.projects.iter().any(|named| Some(named.as_str()) == project);
+            role.organisation == organisation
+                && (role.projects.is_empty() || is_named)
+                && groups.contains(&role.group)
         };
         self.roles.iter().filter(is_for).map(|role| role.role).max()
     }
@@ -184,6 +208,7 @@ identity:
         - { group: engineers, role: viewer }
         - { group: leads, role: approver, projects: [shop] }
         - { group: shop, role: member, projects: [shop, site] }
+        - { group: acme, role: administrator, organisation: acme }
 ";
 
     fn groups(names: &[&str]) -> Vec<String> {
@@ -198,12 +223,22 @@ identity:
         assert!(!company.admits(&[]));
         assert!(!company.admits(&groups(&["Engineers", "everybody", ""])));
         assert!(company.admits(&groups(&["other", "leads"])));
-        let role = |project, names: &[&str]| company.role_in(project, &groups(names));
+        let role = |project, names: &[&str]| {
+            company.role_in(DEFAULT_ORGANISATION, Some(project), &groups(names))
+        };
         assert_eq!(role("shop", &[]), None);
-        assert_eq!(role("vault", &["engineers"]), Some(PersonRole::Viewer));
+        assert_eq!(role("vault", &["engineers"]), Some(OrganisationRole::Viewer));
         assert_eq!(role("vault", &["leads", "shop"]), None);
-        assert_eq!(role("shop", &["leads", "shop", "engineers"]), Some(PersonRole::Approver));
-        assert_eq!(role("site", &["leads", "shop", "engineers"]), Some(PersonRole::Member));
+        assert_eq!(role("shop", &["leads", "shop", "engineers"]), Some(OrganisationRole::Approver));
+        assert_eq!(role("site", &["leads", "shop", "engineers"]), Some(OrganisationRole::Member));
+        assert_eq!(role("shop", &["acme"]), None);
+        let administrator = Some(OrganisationRole::Administrator);
+        assert_eq!(
+            company.role_in("acme", Some("shop"), &groups(&["acme", "leads"])),
+            administrator
+        );
+        assert_eq!(company.role_in("acme", None, &groups(&["acme"])), administrator);
+        assert_eq!(company.role_in("acme", Some("shop"), &groups(&["engineers"])), None);
     }
 
     #[test]
@@ -221,6 +256,7 @@ identity:
             ("client_id: tamma", "client_id: t\n      scopes: [profile]", "`scopes` must"),
             ("client_id: tamma", "client_id: t\n      secret_variable: a b", "`secret_variable`"),
             ("group: leads", "group: ''", "an entry of `roles`"),
+            ("role: approver", "role: administrator", "an `administrator` is"),
         ] {
             let found = problem(from, to);
             assert!(found.starts_with(expected), "{to}: {found}");

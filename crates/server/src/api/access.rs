@@ -1,6 +1,6 @@
-//! Roles of people, for operators only.
+//! Roles of people, for operators and administrators of the organisation.
 
-use axum::Json;
+use axum::{Extension, Json};
 use serde::Deserialize;
 use tamma_core::ids::TaskId;
 use utoipa::IntoParams;
@@ -9,6 +9,7 @@ use super::ApiState;
 use super::extract::{CurrentPerson, JsonBody, QueryParams};
 use crate::dto::{AccessCheck, AccessGrant, AccessImport, AccessList};
 use crate::problem::Problem;
+use crate::route_access::CallerRights;
 
 /// Filter for roles.
 #[derive(Debug, Default, Deserialize, IntoParams)]
@@ -25,18 +26,19 @@ pub(super) struct AccessQuery {
     responses(
         (status = OK, body = AccessList),
         (status = FORBIDDEN, body = Problem, content_type = "application/problem+json",
-            description = "The caller is not an operator."),
+            description = "The caller administers no organisation."),
     )
 )]
 pub(super) async fn list(
     state: ApiState,
+    Extension(caller): Extension<CallerRights>,
     QueryParams(query): QueryParams<AccessQuery>,
 ) -> Result<Json<AccessList>, Problem> {
     let project = match &query.project {
         Some(project) => Some(state.app.resolve_project(Some(project)).await?),
         None => None,
     };
-    Ok(Json(state.app.access_list(project).await?))
+    Ok(Json(state.app.access_list(project, &caller.rights).await?))
 }
 
 /// Grants a role in a project, or takes it away, effective immediately.
@@ -47,7 +49,7 @@ pub(super) async fn list(
     responses(
         (status = OK, body = AccessList, description = "Updated roles of the project."),
         (status = FORBIDDEN, body = Problem, content_type = "application/problem+json",
-            description = "The caller is not an operator."),
+            description = "The caller administers no organisation."),
         (status = NOT_FOUND, body = Problem, content_type = "application/problem+json",
             description = "Project not found, or no role to revoke."),
         (status = UNPROCESSABLE_ENTITY, body = Problem, content_type = "application/problem+json",
@@ -70,7 +72,7 @@ pub(super) async fn change(
     responses(
         (status = OK, body = AccessList, description = "Updated roles of the project."),
         (status = FORBIDDEN, body = Problem, content_type = "application/problem+json",
-            description = "The caller is not an operator."),
+            description = "The caller administers no organisation."),
         (status = UNPROCESSABLE_ENTITY, body = Problem, content_type = "application/problem+json",
             description = "The project's configuration has errors."),
     )
@@ -101,7 +103,7 @@ pub(super) struct CheckQuery {
     responses(
         (status = OK, body = AccessCheck),
         (status = FORBIDDEN, body = Problem, content_type = "application/problem+json",
-            description = "The caller is not an operator."),
+            description = "The caller administers no organisation."),
         (status = NOT_FOUND, body = Problem, content_type = "application/problem+json",
             description = "Task not found."),
         (status = UNPROCESSABLE_ENTITY, body = Problem, content_type = "application/problem+json",

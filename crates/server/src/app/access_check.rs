@@ -4,11 +4,14 @@
 //! decides.
 
 use tamma_core::access::{AccessAction, Permission};
+use tamma_core::actor::AuthMethod;
 use tamma_core::ids::TaskId;
 use tamma_core::task_loop::AnswerKind;
-use tamma_store::AccountKind;
+use tamma_policy::PolicyRefusal;
+use tamma_store::{AccountKind, Organisation};
 
 use super::people::parse_name;
+use super::policies::PolicyAction;
 use super::{App, Error, Principal};
 use crate::dto::AccessCheck;
 
@@ -21,11 +24,11 @@ impl App {
         action: &str,
         task: TaskId,
     ) -> Result<AccessCheck, Error> {
-        by.require_operator()?;
-        let person = parse_name(person)?;
-        let mut permission = parse_permission(action)?;
         let project = self.store.task_project(task).await?;
         let project = self.store.project(project).await?;
+        by.require_administrator(project.id)?;
+        let person = parse_name(person)?;
+        let SimulatedAction { mut permission, policy_action } = parse_action(action)?;
         let mut reasons = Vec::new();
         if action == "reply"
             && self.reply_permission(&self.task_loop(task).await?).await? == Permission::Decide
@@ -41,12 +44,27 @@ impl App {
         let own = roles.named.iter().find(|(name, _)| name.to_lowercase() == wanted);
         let (name, project_name) = (person.as_str(), project.name.as_str());
         if let Some((_, role)) = own {
-            reasons.push(format!("An operator made {name} {role} of {project_name}."));
-        } else if let Some(role) = roles.everybody {
-            reasons.push(format!("Everybody with a token is {role} of {project_name}."));
+            reasons.push(format!("{name} was made {role} of {project_name}."));
         }
-        for (of, role, provider) in self.identity.group_roles(&person).await? {
-            if of == project.id {
+        let organisations = self.store.organisations().await?;
+        let is_owner = |it: &&Organisation| it.projects.values().any(|id| *id == project.id);
+        if let Some(organisation) = organisations.iter().find(is_owner) {
+            let of = &organisation.name;
+            if let (None, Some(role)) = (own, roles.everybody) {
+                reasons.push(format!(
+                    "Everybody in the organisation {of} is {role} of {project_name}."
+                ));
+            }
+            let held = self.store.organisation_roles(organisation.id).await?;
+            let held = held.into_iter().find(|(name, _)| name.to_lowercase() == wanted);
+            if let Some((_, role)) = held {
+                reasons.push(format!("{name} is {role} of the organisation {of}."));
+            }
+        }
+        for (grant, provider) in self.identity.group_roles(&person).await? {
+            if let (Some(of), Some(role)) = (grant.project, grant.role)
+                && of == project.id
+            {
                 reasons.push(format!("A group at {provider} gives {name} the role {role}."));
             }
         }
@@ -57,8 +75,21 @@ impl App {
         if is_deactivated {
             reasons.push(format!("The account of {name} is deactivated."));
         }
-        if self.store.account_kind(&person).await? == AccountKind::Service {
+        let is_service = self.store.account_kind(&person).await? == AccountKind::Service;
+        if is_service {
             reasons.push(format!("{name} is a service account, which uses tokens only."));
+        }
+        let mut is_forbidden = false;
+        if let Some(action) = policy_action {
+            // Policies can tell a token from a sign-in. The check assumes a token.
+            let method = if is_service { AuthMethod::ServiceToken } else { AuthMethod::OwnToken };
+            let task_loop = self.task_loop(task).await?;
+            let refusals = self.policy_refusals(&person, decision.role, method, action, &task_loop);
+            let refusals = Box::pin(refusals).await?;
+            is_forbidden = !refusals.is_empty();
+            for PolicyRefusal { policy, reason } in refusals {
+                reasons.push(format!("The policy `{policy}` forbids it: {reason}"));
+            }
         }
         let required = decision.required;
         reasons
@@ -67,7 +98,7 @@ impl App {
             person: person.to_string(),
             action: action.to_owned(),
             project: project.name.clone(),
-            allowed: decision.is_allowed() && !is_deactivated,
+            allowed: decision.is_allowed() && !is_deactivated && !is_forbidden,
             permission: permission.to_string(),
             required_role: required.to_string(),
             role: decision.role.map(|role| role.to_string()),
@@ -76,24 +107,74 @@ impl App {
     }
 }
 
-/// Returns the permission of an answer such as `approve`, of an action such as `pause`, or of an
-/// access action such as `read_content`.
-fn parse_permission(text: &str) -> Result<Permission, Error> {
+/// Action of a simulation.
+#[derive(Debug, PartialEq, Eq)]
+struct SimulatedAction {
+    permission: Permission,
+    /// Action that policies can forbid; `None` for all others.
+    policy_action: Option<PolicyAction>,
+}
+
+/// Parses an answer such as `approve`, an action such as `pause`, or an access action such as
+/// `read_content`.
+fn parse_action(text: &str) -> Result<SimulatedAction, Error> {
     let word = text.trim().replace('-', "_");
-    if let Ok(answer) = word.parse::<AnswerKind>() {
-        return Ok(Permission::from(answer));
+    let (permission, name) = match word.as_str() {
+        "read" => (Permission::Read, None),
+        "add" => (AccessAction::AddTask.permission(), None),
+        "pause" => (AccessAction::ControlTask.permission(), Some("pause")),
+        "resume" => (AccessAction::ControlTask.permission(), Some("resume")),
+        "edit" => (AccessAction::ControlTask.permission(), Some("edit")),
+        "rate" => (AccessAction::ControlTask.permission(), Some("rate")),
+        _ => match parse_answer(&word) {
+            Some(answer) => (Permission::from(answer), Some(policy_name(answer))),
+            None => match word.parse::<AccessAction>() {
+                Ok(action) => (action.permission(), None),
+                Err(_) => {
+                    let text: String = text.chars().take(40).collect();
+                    return Err(Error::invalid(
+                        format!("Unknown action `{text}`."),
+                        "Use an action such as approve, reject, accept, reply, pause, cancel, \
+                         raise-budget or read.",
+                    ));
+                }
+            },
+        },
+    };
+    let raises_budget = word == "raise_budget";
+    let policy_action = name.map(|name| PolicyAction { name, raises_budget });
+    Ok(SimulatedAction { permission, policy_action })
+}
+
+/// Parses the name of an answer, as the command line or the API has it.
+fn parse_answer(word: &str) -> Option<AnswerKind> {
+    match word {
+        "raise_budget" => Some(AnswerKind::Continue),
+        "revise_plan" => Some(AnswerKind::RevisePlan),
+        "request_changes" => Some(AnswerKind::RequestChanges),
+        "change_task" => Some(AnswerKind::ChangeTask),
+        _ => word.parse().ok(),
     }
-    match word.as_str() {
-        "read" => Ok(Permission::Read),
-        "add" => Ok(AccessAction::AddTask.permission()),
-        "pause" | "resume" | "edit" | "rate" => Ok(AccessAction::ControlTask.permission()),
-        _ => word.parse::<AccessAction>().map(AccessAction::permission).map_err(|_| {
-            let text: String = text.chars().take(40).collect();
-            Error::invalid(
-                format!("Unknown action `{text}`."),
-                "Use an action such as approve, reject, accept, reply, pause, cancel or read.",
-            )
-        }),
+}
+
+/// Returns the name that policies have for an answer.
+fn policy_name(answer: AnswerKind) -> &'static str {
+    match answer {
+        AnswerKind::Approve => "approve",
+        AnswerKind::Reject => "reject",
+        AnswerKind::RevisePlan => "revise_plan",
+        AnswerKind::Accept => "accept",
+        AnswerKind::RequestChanges => "request_changes",
+        AnswerKind::Override => "override",
+        AnswerKind::Reply => "reply",
+        AnswerKind::Continue => "continue",
+        AnswerKind::ChangeTask => "change_task",
+        AnswerKind::Retry => "retry",
+        AnswerKind::RollBack => "roll_back",
+        AnswerKind::Skip => "skip",
+        AnswerKind::Convene => "convene",
+        AnswerKind::Cancel => "cancel",
+        AnswerKind::Abandon => "abandon",
     }
 }
 
@@ -109,10 +190,14 @@ mod tests {
             ("pause", Permission::Work),
             ("read", Permission::Read),
             ("read_content", Permission::Read),
-            ("manage-access", Permission::Operate),
+            ("manage-access", Permission::Administer),
+            ("manage-organisations", Permission::Operate),
         ] {
-            assert_eq!(parse_permission(text).ok(), Some(permission), "{text}");
+            assert_eq!(parse_action(text).ok().map(|it| it.permission), Some(permission), "{text}");
         }
-        assert!(parse_permission("fly").is_err());
+        assert!(parse_action("fly").is_err());
+        let raise = parse_action("raise-budget").expect("known").policy_action;
+        assert_eq!(raise, Some(PolicyAction { name: "continue", raises_budget: true }));
+        assert_eq!(parse_action("read").expect("known").policy_action, None);
     }
 }

@@ -17,6 +17,7 @@ use temporalio_client::WorkflowExecuteUpdateOptions;
 use temporalio_client::errors::WorkflowUpdateError;
 use tokio::time::error::Elapsed;
 
+use super::policies::PolicyAction;
 use super::{App, Comparison, Error, Principal, TEMPORAL_TIMEOUT};
 use crate::audit;
 use crate::clock;
@@ -42,6 +43,7 @@ impl App {
         audit::note_action(&action, task);
         // Nothing is saved for somebody who cannot act on the task.
         by.authorize(Permission::Work, task_loop.project)?;
+        Box::pin(self.check_policies(&by, PolicyAction::from(&action), &task_loop)).await?;
         let comments = match &action {
             TaskAction::Rework { lines, .. } => lines.clone(),
             _ => Vec::new(),

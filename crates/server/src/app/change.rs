@@ -1,11 +1,12 @@
 //! Change of a task under review, and people's comments on its lines.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use tamma_core::actor::Actor;
 use tamma_core::history::EntryName;
 use tamma_core::ids::{CommitId, Name, ProjectId, TaskId};
-use tamma_core::review::patch::{self, LineSide};
+use tamma_core::review::patch::{self, LineSide, PatchLine};
 use tamma_core::review::record::{CheckRecord, ReviewCheck};
 use tamma_core::task_loop::{State, Timestamp};
 use tamma_store::{CommentDraft, StoredComment};
@@ -327,6 +328,28 @@ impl App {
         };
         let checks = self.store.checks(id).await?;
         Ok(checks.into_iter().rev().find_map(|check| of(check.record)))
+    }
+
+    /// Returns the files that a commit changes; `None` if its patch is missing or incomplete.
+    pub(super) async fn changed_files(
+        &self,
+        id: TaskId,
+        commit: CommitId,
+    ) -> Result<Option<BTreeSet<String>>, Error> {
+        let Some(reviewed) = self.latest_review(id, Some(commit)).await? else { return Ok(None) };
+        if reviewed.is_diff_truncated {
+            return Ok(None);
+        }
+        let Some(patch) = self.load_patch(&reviewed).await? else { return Ok(None) };
+        let files = patch::lines(&patch).into_iter().filter_map(|line| match line {
+            PatchLine::File(name) => Some(name),
+            PatchLine::Header(header) => header.strip_prefix("rename from ").map(str::to_owned),
+            PatchLine::Hunk(..)
+            | PatchLine::Removed(_)
+            | PatchLine::Context(..)
+            | PatchLine::Added(..) => None,
+        });
+        Ok(Some(files.collect()))
     }
 
     async fn load_patch(&self, reviewed: &ReviewCheck) -> Result<Option<String>, Error> {

@@ -77,6 +77,20 @@ impl Principal {
         tracing::warn!(by = %self, auth_method = %self.auth_method, "operator permission denied");
         Err(Error::NotOperator)
     }
+
+    /// Checks that the caller administers the organisation of a project.
+    pub(crate) fn require_administrator(&self, project: ProjectId) -> Result<(), Error> {
+        let role = self.rights.role(project);
+        audit::note_policy(Permission::Administer, role, Some(project));
+        if self.rights.allows(Permission::Administer, project) {
+            return Ok(());
+        }
+        tracing::warn!(
+            by = %self, auth_method = %self.auth_method, %project,
+            "administrator permission denied"
+        );
+        Err(Error::NotAdministrator)
+    }
 }
 
 /// Dereferences to the name, which is all that most callers need.

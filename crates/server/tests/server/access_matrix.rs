@@ -201,6 +201,13 @@ impl Matrix {
             "POST /api/v1/access" => {
                 json!({ "project": "greeter", "person": "Zoe", "role": "viewer" })
             }
+            "POST /api/v1/organisations" => json!({ "name": format!("of-{caller}") }),
+            "POST /api/v1/organisations/access" => {
+                json!({ "organisation": "default", "person": "Zoe", "role": "viewer" })
+            }
+            "POST /api/v1/organisations/projects" => {
+                json!({ "project": "greeter", "organisation": "default" })
+            }
             "POST /api/v1/pipelines" => json!({
                 "project": "greeter", "feature_dir": "plans/a", "story_id": "NEW-1",
             }),
@@ -354,9 +361,10 @@ impl Matrix {
 const QUERY_OF_TASK: &str = "?project=greeter&task={task}";
 
 /// Sentences of refusals. A subject that the caller cannot read is missing.
-const REFUSALS: [&str; 7] = [
+const REFUSALS: [&str; 8] = [
     "does not have the",
     "Only an operator of",
+    "Only an administrator of",
     "Cannot find task `",
     "Cannot find pipeline `",
     "Cannot find project `",

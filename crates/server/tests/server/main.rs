@@ -18,6 +18,7 @@ mod lists;
 mod live;
 mod many_tasks;
 mod monitoring;
+mod organisations;
 mod oversight;
 mod pages;
 mod people;

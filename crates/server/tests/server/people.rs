@@ -522,7 +522,7 @@ async fn roles_change_by_recorded_events_and_at_once() {
     };
     for (person, role) in [(Some("Eve"), Some("approver")), (None, None)] {
         let (status, problem) = change(&ada, person, role).await;
-        assert_eq!((status, &problem["type"]), (403, &json!("tamma:operator")), "{problem}");
+        assert_eq!((status, &problem["type"]), (403, &json!("tamma:administrator")), "{problem}");
     }
     assert_eq!(change(SERVER, Some("Eve"), Some("operator")).await.0, 422, "not granted");
     assert_eq!(change(SERVER, Some("Eve"), None).await.0, 404, "she has none of her own");

@@ -48,6 +48,7 @@ pub(crate) fn config(address: &str, token: Option<&str>) -> ServerConfig {
         read_remote_config: None,
         read_commit_file: None,
         forges: "/nowhere".into(),
+        policies: BTreeMap::new(),
     }
 }
 

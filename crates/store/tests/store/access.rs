@@ -4,12 +4,12 @@ use std::path::Path;
 
 use futures_util::TryStreamExt as _;
 use serde_json::Value;
-use tamma_core::access::{PersonRole, ProjectScope};
-use tamma_core::ids::{Name, ProjectId};
+use tamma_core::access::{Membership, OrganisationRole, PersonRole, ProjectScope};
+use tamma_core::ids::{Name, OrganisationId, ProjectId};
 use tamma_core::task_loop::State;
 use tamma_store::{
-    AccessChange, AccessSource, Error, KnowledgeFilter, PipelineFilter, RegisteredProject, Store,
-    TaskFilter, TaskOrder,
+    AccessChange, AccessSource, Error, KnowledgeFilter, OrganisationChange, PipelineFilter,
+    RegisteredProject, Store, TaskFilter, TaskOrder,
 };
 use tamma_testkit::postgres::TestDatabase;
 use uuid::Uuid;
@@ -17,6 +17,8 @@ use uuid::Uuid;
 use crate::recorded_task::{PROJECT, RecordedTask, careful, register};
 
 const OTHER: ProjectId = ProjectId(Uuid::from_u128(3));
+
+const OTHER_ORGANISATION: OrganisationId = OrganisationId(Uuid::from_u128(8));
 
 fn name(text: &str) -> Name {
     text.parse().expect("name")
@@ -46,9 +48,10 @@ async fn fresh() -> (TestDatabase, Store) {
 #[tokio::test]
 async fn the_newest_change_of_a_role_counts_and_all_changes_are_kept() {
     let (_database, store) = fresh().await;
-    let role = async |person: &str| {
-        store.roles_of(&name(person)).await.expect("roles").get(&PROJECT).copied()
+    let membership = async |person: &str| {
+        Membership::from_grants(&store.grants_of(&name(person)).await.expect("grants"))
     };
+    let role = async |person: &str| membership(person).await.roles.get(&PROJECT).copied();
     assert_eq!(role("Ada").await, None, "nobody has a role before one is granted");
     for (person, new) in [
         (Some("Ada"), Some(PersonRole::Approver)),
@@ -59,13 +62,13 @@ async fn the_newest_change_of_a_role_counts_and_all_changes_are_kept() {
     ] {
         store.change_access(&[change(person, new)]).await.expect("changed");
     }
-    assert_eq!(role("ada").await, Some(PersonRole::Member), "names ignore capitals");
-    assert_eq!(role("Bob").await, Some(PersonRole::Viewer), "as everybody");
-    assert_eq!(role("Mallory").await, Some(PersonRole::Viewer));
+    assert_eq!(role("ada").await, Some(OrganisationRole::Member), "names ignore capitals");
+    assert_eq!(role("Bob").await, Some(OrganisationRole::Viewer), "as everybody");
+    assert_eq!(role("Mallory").await, Some(OrganisationRole::Viewer));
     let roles = store.project_roles(PROJECT).await.expect("roles");
     assert_eq!(roles.everybody, Some(PersonRole::Viewer));
     assert_eq!(roles.named, [("ADA".to_owned(), PersonRole::Member)].into());
-    assert_eq!(store.roles_of(&name("Ada")).await.expect("roles").len(), 1, "one project");
+    assert_eq!(membership("Ada").await.roles.len(), 1, "one project");
     store.change_access(&[change(None, None)]).await.expect("changed");
     assert_eq!(role("Mallory").await, None);
     let changes = store.access_changes(Some(PROJECT), 100).await.expect("changes");
@@ -201,4 +204,37 @@ fn every_list_of_project_data_carries_the_limit() {
         assert!(query.contains("::uuid []"), "a list without the limit:\n{query}");
     }
     assert!(lists >= 15, "only {lists} lists found");
+}
+
+#[tokio::test]
+async fn a_role_in_an_organisation_follows_its_projects() {
+    let (_database, store) = fresh().await;
+    let acme = OrganisationId(Uuid::from_u128(7));
+    store.add_organisation(acme, "acme", &name("Grace")).await.expect("added");
+    let again = store.add_organisation(OTHER_ORGANISATION, "acme", &name("Grace")).await;
+    assert!(matches!(again, Err(Error::Conflict(_))), "{again:?}");
+    let membership =
+        async || Membership::from_grants(&store.grants_of(&name("ada")).await.expect("grants"));
+    let change = async |role| {
+        let change = OrganisationChange {
+            organisation: acme,
+            person: name("Ada"),
+            role,
+            by: name("Grace"),
+            auth_method: "server_token".to_owned(),
+        };
+        store.change_organisation_role(&change).await.expect("changed");
+    };
+    change(Some(OrganisationRole::Administrator)).await;
+    let empty = membership().await;
+    assert_eq!((empty.roles.len(), empty.administered), (0, [acme].into()));
+    store.move_project(OTHER, acme).await.expect("moved");
+    assert_eq!(membership().await.roles, [(OTHER, OrganisationRole::Administrator)].into());
+    let all = store.organisations().await.expect("organisations");
+    let projects: Vec<(&str, Vec<ProjectId>)> =
+        all.iter().map(|it| (it.name.as_str(), it.projects.values().copied().collect())).collect();
+    assert_eq!(projects, [("acme", vec![OTHER]), ("default", vec![PROJECT])]);
+    change(None).await;
+    assert!(membership().await.roles.is_empty());
+    assert!(store.organisation_roles(acme).await.expect("roles").is_empty());
 }

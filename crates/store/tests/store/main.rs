@@ -28,6 +28,7 @@ mod recorded_task;
 mod reservations;
 mod restart;
 mod retention;
+mod row_security;
 mod runs;
 mod schema;
 #[path = "../../../core/tests/it/world.rs"]

@@ -1,0 +1,114 @@
+//! Reads under row-level security: connections that see the rows of some organisations only.
+//!
+//! Each set of organisations has its own connections, which name the role and the organisations when
+//! they are opened. So no statement pays for it, and no statement can be sent without it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use sqlx::PgPool;
+use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
+use tamma_core::ids::OrganisationId;
+
+use crate::connection::{LIST_OPTIONS, Store};
+use crate::error::Result;
+
+/// Role that reads for people. Migration 32 creates it.
+const ROLE: &str = "tamma_tenant";
+
+/// Maximum size of each of the two pools of a set of organisations.
+const CONNECTIONS: u32 = 5;
+
+/// Time after which an idle connection is closed.
+const IDLE_TIMEOUT: Duration = Duration::from_mins(1);
+
+/// Pools of each set of organisations.
+#[derive(Debug)]
+pub(crate) struct TenantPools {
+    pool: PgPoolOptions,
+    options: PgConnectOptions,
+    pools: Mutex<BTreeMap<BTreeSet<OrganisationId>, ReadPools>>,
+}
+
+#[derive(Debug, Clone)]
+struct ReadPools {
+    reads: PgPool,
+    lists: PgPool,
+}
+
+impl TenantPools {
+    /// Returns the pools of a set of organisations. Their connections are opened when needed.
+    fn pools_of(&self, organisations: &BTreeSet<OrganisationId>) -> ReadPools {
+        let mut pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = pools.get(organisations) {
+            return known.clone();
+        }
+        let ids: Vec<String> = organisations.iter().map(ToString::to_string).collect();
+        let ids = ids.join(",");
+        let options = self.options.clone();
+        let options = options.options([("role", ROLE), ("tamma.organisations", ids.as_str())]);
+        let lists = options.clone().options(LIST_OPTIONS);
+        let new = ReadPools {
+            reads: self.pool.clone().connect_lazy_with(options),
+            lists: self.pool.clone().connect_lazy_with(lists),
+        };
+        pools.insert(organisations.clone(), new.clone());
+        new
+    }
+
+    /// Waits until all connections are returned, then closes them.
+    pub(crate) async fn close(&self) {
+        let pools = std::mem::take(&mut *self.pools.lock().unwrap_or_else(PoisonError::into_inner));
+        for ReadPools { reads, lists } in pools.into_values() {
+            reads.close().await;
+            lists.close().await;
+        }
+    }
+}
+
+impl Store {
+    /// Returns a handle for [`Store::within`]; `None` if the database has no role for it, because the
+    /// owner of the tables could not create one.
+    pub async fn with_row_security(&self) -> Result<Option<Self>> {
+        let is_usable = sqlx::query_scalar!(
+            r#"SELECT coalesce(
+                   bool_or(
+                       pg_has_role(current_user, oid, 'MEMBER')
+                       AND has_table_privilege(oid, 'tasks', 'SELECT')
+                   ), false
+               ) AS "is_usable!"
+               FROM pg_roles WHERE rolname::text = $1"#,
+            ROLE,
+        )
+        .fetch_one(&self.steps)
+        .await?;
+        if !is_usable {
+            return Ok(None);
+        }
+        let pool = self.steps.options().clone();
+        let connections = pool.get_max_connections().min(CONNECTIONS);
+        let tenants = TenantPools {
+            pool: pool.max_connections(connections).min_connections(0).idle_timeout(IDLE_TIMEOUT),
+            options: PgConnectOptions::clone(&self.steps.connect_options()),
+            pools: Mutex::default(),
+        };
+        Ok(Some(Self { tenants: Some(Arc::new(tenants)), ..self.clone() }))
+    }
+
+    /// Returns `true` if [`Store::within`] has an effect.
+    pub fn has_row_security(&self) -> bool {
+        self.tenants.is_some()
+    }
+
+    /// Returns a handle that reads rows of these organisations only, whatever a statement asks for;
+    /// `None` for all. Writes, and what no organisation owns, are not restricted.
+    #[must_use]
+    pub fn within(&self, organisations: Option<&BTreeSet<OrganisationId>>) -> Self {
+        let (Some(tenants), Some(organisations)) = (&self.tenants, organisations) else {
+            return self.clone();
+        };
+        let ReadPools { reads, lists } = tenants.pools_of(organisations);
+        Self { reads, lists, ..self.clone() }
+    }
+}
