@@ -5,6 +5,7 @@
 //! nothing. One server asks at a time, because providers replace refresh tokens.
 
 pub(crate) mod routes;
+mod secret_seal;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,8 +13,7 @@ use std::time::Duration;
 
 use chrono::TimeDelta;
 use tamma_connect::oidc::{
-    BrowserRequest, DeviceAnswer, DeviceCode, OidcClient, OidcError, ProviderSignIn,
-    ProviderTokens, SealingKey,
+    BrowserRequest, DeviceAnswer, DeviceCode, OidcClient, OidcError, ProviderSignIn, ProviderTokens,
 };
 use tamma_core::access::{AccessRights, PersonRole};
 use tamma_core::ids::{Digest, Name, ProjectId};
@@ -29,6 +29,8 @@ use crate::app::Error;
 use crate::clock;
 use crate::security_events::{SecurityEvent, record};
 use crate::server;
+
+pub(crate) use secret_seal::SecretSeal;
 
 /// Age of a check up to which a request does not wait for one that runs.
 const CHECK_REQUIRED: TimeDelta = TimeDelta::seconds(40);
@@ -63,7 +65,7 @@ pub(crate) struct IdentityService {
     clients: Vec<OidcClient>,
     /// Age of a check after which the provider is asked again.
     check_after: Duration,
-    sealing: SealingKey,
+    sealing: SecretSeal,
     store: Store,
     base_url: String,
 }
@@ -100,11 +102,11 @@ pub(crate) struct CliSession {
 }
 
 impl IdentityService {
-    /// Creates the clients of all providers. The server's token protects what is stored about logins.
+    /// Creates the clients of all providers. `sealing` protects what is stored about logins.
     pub(crate) fn new(
         settings: &IdentitySettings,
         environment: &BTreeMap<String, String>,
-        server_token: &str,
+        sealing: SecretSeal,
         store: Store,
         base_url: String,
     ) -> Result<Self, server::Error> {
@@ -122,7 +124,6 @@ impl IdentityService {
             };
             clients.push(OidcClient::new(provider, &settings.hosts, secret)?);
         }
-        let sealing = SealingKey::derive(server_token).ok_or(server::Error::Sealing)?;
         let check_after = Duration::from_secs(settings.check_seconds.into());
         Ok(Self { clients, check_after, sealing, store, base_url })
     }

@@ -13,6 +13,7 @@ use tamma_connect::forge::Forges;
 use tamma_core::ids::{CommitId, Digest, Name, ProjectId};
 use tamma_core::operator::OperatorConfig;
 use tamma_flow::WorkflowTuning;
+use tamma_keys::Keys;
 use tamma_store::{
     KnowledgeCache, LineChanges, ObjectStorage, Revocations, SessionProof, Store, TaskChanges,
 };
@@ -26,7 +27,7 @@ use crate::app::App;
 use crate::audit::{AuditExporter, AuditLog};
 use crate::auth::Authenticator;
 use crate::forge_poller::ForgePoller;
-use crate::identity::IdentityService;
+use crate::identity::{IdentityService, SecretSeal};
 use crate::live::LiveUpdates;
 use crate::reconciler::Reconciler;
 use crate::web::SessionLayer;
@@ -43,6 +44,8 @@ pub struct ServerConfig {
     pub environment: BTreeMap<String, String>,
     /// Settings of the operator, which limit the rules of projects.
     pub operator: OperatorConfig,
+    /// Encryption keys of the installation.
+    pub keys: Keys,
     /// Timeouts and retries of new workflows.
     pub workflow_tuning: WorkflowTuning,
     /// Time between two comparisons of the tasks with their workflows.
@@ -202,6 +205,7 @@ impl ApiServer {
             token,
             environment,
             operator,
+            keys,
             workflow_tuning,
             reconcile_interval,
             objects,
@@ -225,7 +229,7 @@ impl ApiServer {
         let identity = IdentityService::new(
             &operator.identity,
             &environment,
-            &token,
+            SecretSeal::new(keys, &token).ok_or(Error::Sealing)?,
             store.clone(),
             base_url.clone(),
         )?;

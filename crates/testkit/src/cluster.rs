@@ -15,6 +15,7 @@ use tamma_store::{RegisteredProject, Store};
 use tempfile::TempDir;
 
 use crate::agent::Script;
+use crate::keys::write_key_file;
 use crate::network::{Host, Network};
 use crate::operator::write_operator_file;
 use crate::postgres::{PostgresServer, TestDatabase};
@@ -521,6 +522,7 @@ impl Cluster {
     fn process(&self, verb: &str, name: &str, role: &str) -> Result<TammaProcess> {
         let data = self.folder().join(name);
         write_operator_file(&data)?;
+        write_key_file(&data)?;
         let data = data.display().to_string();
         let (database, temporal) = (self.database.url(Some(role)), self.temporal_address()?);
         let arguments = [verb, "--data", &data, "--database", &database, "--temporal", &temporal];

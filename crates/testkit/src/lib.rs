@@ -4,6 +4,7 @@ pub mod agent;
 pub mod cluster;
 pub mod forge;
 pub mod hostile;
+pub mod keys;
 pub mod model;
 pub mod network;
 pub mod operator;

@@ -32,7 +32,7 @@ const GROUPS: [(&str, &[&str]); 9] = [
     ("Settings", &["config", "project", "forge", "completions"]),
     ("Team", &["knowledge", "alert", "person", "access", "audit", "permissions", "agents"]),
     ("Sign-in", &["login", "logout", "session", "token"]),
-    ("Servers", &["serve", "work", "migrate", "mcp", "workspace", "capacity"]),
+    ("Servers", &["serve", "work", "migrate", "keys", "mcp", "workspace", "capacity"]),
     ("Evaluation", &["eval"]),
 ];
 

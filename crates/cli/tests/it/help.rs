@@ -83,6 +83,7 @@ fn commands_are_listed_in_groups() {
       serve        Start the API server
       work         Start a worker
       migrate      Run database migrations
+      keys         Create, list and rotate encryption keys
       mcp          Run Tamma as an MCP server
       workspace    List and reclaim disk space used by tasks
       capacity     Estimate machines, databases and cost of a load
