@@ -129,6 +129,8 @@ pub enum AccessAction {
     ManageAccess,
     /// Read the audit log.
     ReadAudit,
+    /// Open sealed payloads of Temporal, which belong to no project.
+    OpenPayloads,
 }
 
 impl AccessAction {
@@ -146,7 +148,8 @@ impl AccessAction {
             | Self::RestartTask
             | Self::ManagePeople
             | Self::ManageAccess
-            | Self::ReadAudit => Permission::Operate,
+            | Self::ReadAudit
+            | Self::OpenPayloads => Permission::Operate,
         }
     }
 }

@@ -6,6 +6,7 @@ mod app;
 mod audit;
 mod auth;
 mod clock;
+mod codec_endpoint;
 pub mod dto;
 mod edge;
 mod forge_poller;

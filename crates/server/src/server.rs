@@ -31,7 +31,7 @@ use crate::identity::{IdentityService, SecretSeal};
 use crate::live::LiveUpdates;
 use crate::reconciler::Reconciler;
 use crate::web::SessionLayer;
-use crate::{api, edge, identity, web, webhooks};
+use crate::{api, codec_endpoint, edge, identity, web, webhooks};
 
 /// Configuration of the server.
 #[derive(Clone)]
@@ -316,11 +316,13 @@ impl ApiServer {
         };
         let pages = web::router(self.app.clone(), session_layer, stop.clone());
         let hooks = webhooks::router(self.app.clone());
+        let codec = codec_endpoint::router(self.app.clone(), self.authenticator.clone());
         let sign_in = web::provider_sign_in_router(self.app.clone(), self.secure_cookies)
             .merge(identity::routes::router(self.app.clone()));
         let router = api::router(self.app, self.alert_dispatcher, self.authenticator, stop.clone())
             .merge(pages)
             .merge(hooks)
+            .merge(codec)
             .merge(sign_in)
             .fallback(web::not_found)
             .layer(middleware::from_fn_with_state(edge::REQUEST_TIMEOUT, edge::guard_request))

@@ -8,6 +8,7 @@ mod audit_log;
 mod authentication;
 mod browser;
 mod chat;
+mod codec_endpoint;
 mod fake_forge;
 mod fake_provider;
 mod forge_polling;
