@@ -228,7 +228,7 @@ impl ProcessRoles {
                 let token = Some(config.token.clone());
                 let server =
                     tamma_server::ApiServer::bind(config, store.clone(), temporal.clone()).await?;
-                let url = format!("http://{}", server.address());
+                let url = server.url();
                 let pid = std::process::id();
                 endpoint::write(&self.data, &Endpoint { url: url.clone(), pid, token })
                     .context("cannot write the endpoint file")?;

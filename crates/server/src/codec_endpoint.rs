@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use axum::body::Bytes;
 use axum::extract::rejection::BytesRejection;
-use axum::extract::{DefaultBodyLimit, Request, State};
+use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse as _, Response};
@@ -27,9 +27,6 @@ use crate::audit::record_request;
 use crate::auth::{self, Authenticator};
 use crate::problem::Problem;
 use crate::{route_access, web};
-
-/// Maximum size of a request, in bytes. Temporal's web UI sends the payloads of a page of events.
-const MAX_BODY_BYTES: usize = 8 * 1024 * 1024;
 
 /// Headers that Temporal's web UI sends.
 const ALLOWED_HEADERS: &str = "authorization, content-type, x-namespace";
@@ -63,7 +60,6 @@ pub(crate) fn router(app: App, authenticator: Authenticator) -> Router {
     Router::new()
         .route("/codec/decode", post(decode))
         .with_state(app.temporal)
-        .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
         .layer(middleware::from_fn_with_state(store, route_access::check_api_route))
         .layer(middleware::from_fn_with_state(log, record_request))
         .layer(middleware::from_fn_with_state(access, require_operator_origin))

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use axum::extract::DefaultBodyLimit;
 use axum::middleware;
+use axum::serve::ListenerExt as _;
 use futures_util::future::BoxFuture;
 use tamma_connect::forge::Forges;
 use tamma_core::ids::{CommitId, Digest, Name, ProjectId};
@@ -30,6 +31,7 @@ use crate::forge_poller::ForgePoller;
 use crate::identity::{IdentityService, SecretSeal};
 use crate::live::LiveUpdates;
 use crate::reconciler::Reconciler;
+use crate::tls::{ServerCertificate, TlsError, TlsListener};
 use crate::web::SessionLayer;
 use crate::{api, codec_endpoint, edge, identity, web, webhooks};
 
@@ -112,6 +114,9 @@ impl ServerConfig {
         if token.chars().count() < MIN_TOKEN {
             return Err(Error::WeakToken(token.chars().count()));
         }
+        if self.operator.tls.is_some() && !self.public_url.as_deref().is_some_and(is_https) {
+            return Err(Error::TlsWithoutUrl);
+        }
         let taken = |source| Error::Bind { address: *address, source };
         std::net::TcpListener::bind(address).map(drop).map_err(taken)
     }
@@ -125,6 +130,10 @@ impl std::fmt::Debug for ServerConfig {
             .field("token", &"…")
             .finish_non_exhaustive()
     }
+}
+
+fn is_https(url: &str) -> bool {
+    url.to_lowercase().starts_with("https://")
 }
 
 /// Error that prevents the server from running.
@@ -169,6 +178,15 @@ pub enum Error {
     /// Crypto library failed.
     #[error("cannot derive the key for tokens of identity providers")]
     Sealing,
+    /// Certificate cannot be used.
+    #[error("cannot use TLS")]
+    Tls(#[from] TlsError),
+    /// Nobody could find the server under the name in its certificate.
+    #[error(
+        "`tls` in operator.yaml needs the URL of this server, with the name in its certificate: set \
+         `--public-url` or TAMMA_PUBLIC_URL to one that starts with https://"
+    )]
+    TlsWithoutUrl,
     /// Accepting connections failed.
     #[error("cannot accept connections")]
     Io(#[from] std::io::Error),
@@ -184,6 +202,8 @@ const MIN_TOKEN: usize = 16;
 pub struct ApiServer {
     listener: TcpListener,
     address: SocketAddr,
+    /// Certificate; `None` for plain HTTP.
+    certificate: Option<Arc<ServerCertificate>>,
     authenticator: Authenticator,
     app: App,
     alert_dispatcher: AlertDispatcher,
@@ -216,6 +236,8 @@ impl ApiServer {
             read_commit_file,
             forges,
         } = config;
+        let certificate = operator.tls.clone().map(ServerCertificate::load).transpose()?;
+        let certificate = certificate.map(Arc::new);
         let listener =
             TcpListener::bind(address).await.map_err(|source| Error::Bind { address, source })?;
         let address = listener.local_addr()?;
@@ -252,8 +274,7 @@ impl ApiServer {
             identity: Arc::clone(&identity),
             operator_token: Digest::of(token.as_bytes()),
         };
-        let secure_cookies =
-            public_url.as_ref().is_some_and(|url| url.to_lowercase().starts_with("https://"));
+        let secure_cookies = public_url.as_deref().is_some_and(is_https);
         let alert_dispatcher = AlertDispatcher::new(app.clone(), terminal, base_url)?;
         let reconciler = Reconciler::new(app.clone(), reconcile_interval);
         let forge_poller = ForgePoller::new(app.clone(), app.store.forge_hints().await?);
@@ -263,6 +284,7 @@ impl ApiServer {
         Ok(Self {
             listener,
             address,
+            certificate,
             authenticator,
             app,
             alert_dispatcher,
@@ -278,6 +300,13 @@ impl ApiServer {
     /// Returns the bound address.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Returns the URL at which clients on this machine reach the server. With TLS, it has the name in
+    /// the certificate.
+    pub fn url(&self) -> String {
+        let public = self.certificate.as_ref().and(self.app.public_url.clone());
+        public.unwrap_or_else(|| format!("http://{}", self.address))
     }
 
     /// Returns the URL of a page that signs an operator in under a name, once and within 10 min.
@@ -328,11 +357,30 @@ impl ApiServer {
             .layer(middleware::from_fn_with_state(edge::REQUEST_TIMEOUT, edge::guard_request))
             .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
             .into_make_service_with_connect_info::<SocketAddr>();
-        let serving = axum::serve(self.listener, router)
-            .with_graceful_shutdown(stop.clone().cancelled_owned());
+        let stopped = stop.clone().cancelled_owned();
+        let certificate = self.certificate;
+        let serving: BoxFuture<'_, std::io::Result<()>> = match certificate.clone() {
+            Some(certificate) => {
+                let listener = TlsListener::new(self.listener, self.address, certificate);
+                // With a tap, axum knows the addresses of clients.
+                let serving = axum::serve(listener.tap_io(|_| {}), router);
+                Box::pin(serving.with_graceful_shutdown(stopped).into_future())
+            }
+            None => {
+                let serving = axum::serve(self.listener, router);
+                Box::pin(serving.with_graceful_shutdown(stopped).into_future())
+            }
+        };
+        let reloading = async {
+            match &certificate {
+                Some(certificate) => certificate.reload_on_change().await,
+                None => std::future::pending().await,
+            }
+        };
         let serving = async {
             let served = tokio::select! {
-                served = async { serving.await } => served.map_err(Error::from),
+                served = serving => served.map_err(Error::from),
+                () = reloading => Ok(()),
                 error = live.forward_changes(changes, lines) => Err(error.into()),
                 error = revoked => Err(error.into()),
             };

@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 
 pub mod agent;
+pub mod certificates;
 pub mod cluster;
 pub mod forge;
 pub mod hostile;

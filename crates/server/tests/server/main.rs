@@ -31,5 +31,6 @@ mod review_pages;
 mod runs;
 mod tasks;
 mod test_server;
+mod tls;
 #[path = "../../../core/tests/it/world.rs"]
 mod world;

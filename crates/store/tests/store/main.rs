@@ -30,5 +30,6 @@ mod restart;
 mod retention;
 mod runs;
 mod schema;
+mod tls;
 #[path = "../../../core/tests/it/world.rs"]
 mod world;
