@@ -201,6 +201,11 @@ impl KeyRing {
         Ok(sealed.map(|(id, bytes)| format!("{TEXT_PREFIX}{id}.{}", STANDARD_NO_PAD.encode(bytes))))
     }
 
+    /// Returns the start of each text that the active key seals; `None` without an active key.
+    pub fn sealed_start(&self) -> Option<String> {
+        self.active.as_ref().map(|id| format!("{TEXT_PREFIX}{id}."))
+    }
+
     /// Opens a text that [`seal_text`](Self::seal_text) has sealed.
     pub fn open_text(&self, context: &str, sealed: &str) -> Result<String, KeyError> {
         let unknown = || KeyError::Invalid("this text is not sealed with an encryption key".into());
@@ -283,6 +288,8 @@ mod tests {
         assert_eq!(ring.open_text("a", &sealed).expect("opened"), "secret");
         let sealed = ring.seal_text("a", "secret").expect("sealed").expect("active");
         assert_eq!(KeyRing::key_of_text(&sealed), Some(new.as_str()));
+        assert!(sealed.starts_with(&ring.sealed_start().expect("active")));
+        assert_eq!(KeyRing::default().sealed_start(), None);
     }
 
     #[test]

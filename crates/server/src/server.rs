@@ -326,6 +326,8 @@ impl ApiServer {
         let reconciling = Box::pin(self.reconciler.run(stop.clone()));
         let polling = Box::pin(self.forge_poller.run(stop.clone()));
         let exporting = Box::pin(self.audit_exporter.run(stop.clone()));
+        let identity = Arc::clone(&self.app.identity);
+        let resealing = Box::pin(identity.keep_sealed(stop.clone()));
         // The last requests complete their entries after `stop`.
         let served_all = CancellationToken::new();
         let auditing = Box::pin(self.app.audit.clone().run(served_all.clone()));
@@ -388,6 +390,6 @@ impl ApiServer {
             served_all.cancel();
             served
         };
-        tokio::join!(serving, alerts, reconciling, polling, exporting, auditing).0
+        tokio::join!(serving, alerts, reconciling, polling, exporting, auditing, resealing).0
     }
 }

@@ -28,6 +28,11 @@ impl SecretSeal {
         }
     }
 
+    /// Returns the start of each text that is sealed now; `None` without an active encryption key.
+    pub(super) fn sealed_start(&self) -> Option<String> {
+        self.keys.current().sealed_start()
+    }
+
     /// Opens a sealed text. Returns `None` if its key is missing, or if it was sealed for another
     /// context.
     pub(super) fn open(&self, context: &str, sealed: &str) -> Option<String> {
