@@ -79,29 +79,31 @@ pub(crate) struct TemporalTarget {
 }
 
 impl TemporalTarget {
-    /// Connects, and creates missing search attributes.
-    pub(crate) async fn connect(&self) -> Result<Client> {
-        let Self { address, tls, keys } = self;
+    fn connection_options(&self) -> Result<ConnectionOptions> {
+        let Self { address, tls, .. } = self;
         let scheme = if tls.is_some() { "https" } else { "http" };
         let url: Url = format!("{scheme}://{address}").parse().with_context(|| {
             format!("invalid Temporal address `{address}`: use a form such as `127.0.0.1:7233`")
         })?;
-        let connection = retry_connect(|| {
-            let options = ConnectionOptions::new(url.clone())
-                .identity(format!("tamma-{}", std::process::id()))
-                .connect_timeout(Duration::from_secs(5))
-                .maybe_tls_options(tls.clone())
-                .build();
-            Connection::connect(options)
-        })
-        .await
-        .with_context(|| {
-            let tls = if tls.is_some() { ", the TLS files and names" } else { "" };
-            format!(
-                "cannot connect to Temporal at {address} (check `--temporal` or \
+        Ok(ConnectionOptions::new(url)
+            .identity(format!("tamma-{}", std::process::id()))
+            .connect_timeout(Duration::from_secs(5))
+            .maybe_tls_options(tls.clone())
+            .build())
+    }
+
+    /// Connects, and creates missing search attributes.
+    pub(crate) async fn connect(&self) -> Result<Client> {
+        let Self { address, tls, keys } = self;
+        let options = self.connection_options()?;
+        let connection =
+            retry_connect(|| Connection::connect(options.clone())).await.with_context(|| {
+                let tls = if tls.is_some() { ", the TLS files and names" } else { "" };
+                format!(
+                    "cannot connect to Temporal at {address} (check `--temporal` or \
                  TAMMA_TEMPORAL_ADDRESS{tls}, and that the server is running)"
-            )
-        })?;
+                )
+            })?;
         let options = ClientOptions::new(NAMESPACE)
             .data_converter(tamma_keys::data_converter(keys.clone()))
             .build();
@@ -151,7 +153,18 @@ async fn ensure_search_attributes(client: &Client) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use clap::Parser;
+    use tamma_keys::KeyRing;
+    use tamma_testkit::certificates::{AUTHORITY, FIRST, SECOND};
+    use tokio::net::TcpListener;
+    use tokio_rustls::TlsAcceptor;
+    use tokio_rustls::rustls::crypto::aws_lc_rs;
+    use tokio_rustls::rustls::pki_types::pem::PemObject as _;
+    use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+    use tokio_rustls::rustls::server::WebPkiClientVerifier;
+    use tokio_rustls::rustls::{RootCertStore, ServerConfig as RustlsConfig};
 
     use super::*;
 
@@ -191,6 +204,59 @@ mod tests {
             (identity.client_cert, identity.client_private_key),
             (b"cert".to_vec(), b"key".to_vec())
         );
+    }
+
+    /// Server that requires a certificate of its clients.
+    fn server_config() -> RustlsConfig {
+        let provider = Arc::new(aws_lc_rs::default_provider());
+        let mut roots = RootCertStore::empty();
+        let authority = CertificateDer::from_pem_slice(AUTHORITY.as_bytes()).expect("valid");
+        roots.add(authority).expect("added");
+        let clients = WebPkiClientVerifier::builder_with_provider(roots.into(), provider.clone());
+        let certificate = CertificateDer::from_pem_slice(FIRST.0.as_bytes()).expect("valid");
+        let key = PrivateKeyDer::from_pem_slice(FIRST.1.as_bytes()).expect("valid");
+        let config = RustlsConfig::builder_with_provider(provider);
+        let config = config.with_safe_default_protocol_versions().expect("versions");
+        let config = config.with_client_cert_verifier(clients.build().expect("verifier"));
+        let mut config = config.with_single_cert(vec![certificate], key).expect("certificate");
+        config.alpn_protocols = vec![b"h2".to_vec()];
+        config
+    }
+
+    #[tokio::test]
+    async fn temporal_gets_the_certificate_of_the_process() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = |name: &str, content: &str| {
+            let path = folder.path().join(name);
+            std::fs::write(&path, content).expect("written");
+            path.display().to_string()
+        };
+        let (ca, cert, key) =
+            (file("ca", AUTHORITY), file("cert", SECOND.0), file("key", SECOND.1));
+        let arguments = ["--temporal-tls-ca", &ca, "--temporal-tls-cert", &cert];
+        let tls = options(&[&arguments[..], &["--temporal-tls-key", &key]].concat());
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");
+        let address = listener.local_addr().expect("address").to_string();
+        let keys = Keys::fixed(KeyRing::default());
+        let target = TemporalTarget { address, tls: tls.expect("read"), keys };
+        let handshake = async {
+            let (stream, _) = listener.accept().await.expect("accepted");
+            let acceptor = TlsAcceptor::from(Arc::new(server_config()));
+            let stream = acceptor.accept(stream).await.expect("a handshake");
+            let presented = stream.get_ref().1.peer_certificates().expect("a certificate");
+            presented.first().expect("a certificate").as_ref().to_vec()
+        };
+        let connecting = async {
+            // Nobody answers after the handshake.
+            drop(Connection::connect(target.connection_options().expect("valid")).await);
+            std::future::pending::<()>().await;
+        };
+        let presented = tokio::select! {
+            presented = handshake => presented,
+            () = connecting => Vec::new(),
+        };
+        let expected = CertificateDer::from_pem_slice(SECOND.0.as_bytes()).expect("valid");
+        assert_eq!(presented, expected.as_ref());
     }
 
     #[test]
