@@ -13,6 +13,7 @@ use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 use tamma_core::ids::{Digest, TaskId};
 use tamma_testkit::agent::{AgentStep, Script};
+use tamma_testkit::keys::write_key_file;
 use tamma_testkit::repository::Repository;
 use tamma_testkit::sample::sample_work;
 use tamma_testkit::{Cluster, sample_plan, wait_until};
@@ -83,6 +84,8 @@ pub(crate) async fn run() -> Result<Verdict> {
     std::fs::create_dir_all(folder.join("work"))?;
     let operator = format!("{OPERATOR}test_environment: {{ CANARY: {} }}\n", gate_secret.value);
     std::fs::write(folder.join("work/operator.yaml"), operator)?;
+    let keys = folder.join("keys.json").display().to_string();
+    write_key_file(&folder)?;
     let [server_port, worker_port] = [free_port()?, free_port()?];
     let address = |port: u16| format!("127.0.0.1:{port}");
     let receiver = SpanReceiver::start().await?;
@@ -94,11 +97,13 @@ pub(crate) async fn run() -> Result<Verdict> {
         .server_env("TAMMA_MONITORING", address(server_port))
         .server_env("OTEL_EXPORTER_OTLP_ENDPOINT", &receiver.url)
         .server_env("OPENAI_API_KEY", &api_key.value)
+        .server_env("TAMMA_KEYS", &keys)
         .workers(1)
         .worker_env("TAMMA_LOG", "info")
         .worker_env("TAMMA_MONITORING", address(worker_port))
         .worker_env("OTEL_EXPORTER_OTLP_ENDPOINT", &receiver.url)
         .worker_env("OPENAI_API_KEY", &api_key.value)
+        .worker_env("TAMMA_KEYS", &keys)
         .start()
         .await?;
     canaries.extend([server_token, api_key, gate_secret, person_token(&cluster).await?]);
@@ -106,7 +111,8 @@ pub(crate) async fn run() -> Result<Verdict> {
         let found = canaries.iter().find(|canary| canary.name == name);
         found.map(|canary| canary.value.clone()).unwrap_or_default()
     };
-    let task = run_tasks(&cluster, text).await?;
+    let task = run_task(&cluster, &text).await?;
+    let rotated = rotate_key(&cluster, &keys, &text("reason")).await?;
     let trace = task.0.simple().to_string();
     wait_until("the trace of the task", ARRIVAL_TIMEOUT, async || {
         Ok(receiver.text().contains(&trace).then_some(()))
@@ -132,7 +138,7 @@ pub(crate) async fn run() -> Result<Verdict> {
     }
     places.push(Place::new("logs", logs, false));
     places.push(Place::new("traces", vec![receiver.text()], false));
-    let verdict = search(&places, &canaries, decoded)?;
+    let verdict = search(&places, &canaries, (decoded, rotated))?;
     cluster.stop().await?;
     if verdict.passed {
         std::fs::remove_dir_all(&folder)?;
@@ -140,8 +146,8 @@ pub(crate) async fn run() -> Result<Verdict> {
     Ok(verdict)
 }
 
-/// Takes one task to its end, and cancels another one with a reason. Returns the first.
-async fn run_tasks(cluster: &Cluster, text: impl Fn(&str) -> String) -> Result<TaskId> {
+/// Takes one task to its end.
+async fn run_task(cluster: &Cluster, text: &impl Fn(&str) -> String) -> Result<TaskId> {
     let mut plan = sample_plan(2);
     plan.summary = format!("Cy is greeted, {}", text("plan"));
     let mut steps = vec![AgentStep::Say(format!("Done: {}", text("output")))];
@@ -158,11 +164,33 @@ async fn run_tasks(cluster: &Cluster, text: impl Fn(&str) -> String) -> Result<T
     let more = ["--project", "greeter", "--description", &description, "--criterion", &criterion];
     let task = cluster.add_task(1, &text("title"), &more).await?;
     cluster.wait_for_task(task, TASK_TIMEOUT, |task| Ok(task.state.is_terminal())).await?;
-    let other = cluster.add_task(2, "Cancelled", &["--project", "greeter"]).await?;
-    let reason = text("reason");
-    cluster.cli.run(&["cancel", &other.to_string(), "--reason", &reason]).await?;
-    cluster.wait_for_task(other, TASK_TIMEOUT, |task| Ok(task.state.is_terminal())).await?;
     Ok(task)
+}
+
+/// Rotates the key while the server and the worker run, and cancels tasks until one is sealed with the new
+/// key. Returns the number of these tasks.
+async fn rotate_key(cluster: &Cluster, keys: &str, reason: &str) -> Result<u32> {
+    // These commands use no server.
+    let run = async |arguments: &[&str]| {
+        let mut command = Command::new(&cluster.cli.program);
+        output_of(command.args(arguments).args(["--keys", keys])).await
+    };
+    run(&["keys", "rotate"]).await?;
+    let listed = run(&["keys", "list", "--json"]).await?;
+    let listed: Value = serde_json::from_str(&listed)?;
+    let active = listed.as_array().and_then(|keys| keys.iter().find(|key| key["active"] == true));
+    let active = active.and_then(|key| key["id"].as_str()).context("no active key")?;
+    let new_key = Canary::new(CanaryKind::Text, "new key", active.to_owned());
+    let mut tasks = 0;
+    wait_until("a task that is sealed with the new key", ARRIVAL_TIMEOUT, async || {
+        tasks += 1;
+        let task = cluster.add_task(1 + tasks, "Cancelled", &["--project", "greeter"]).await?;
+        cluster.cli.run(&["cancel", &task.to_string(), "--reason", reason]).await?;
+        cluster.wait_for_task(task, TASK_TIMEOUT, |task| Ok(task.state.is_terminal())).await?;
+        let history = temporal(&show_arguments(&cluster.temporal_address()?, task)).await?;
+        Ok(new_key.is_in(&history).then_some(tasks))
+    })
+    .await
 }
 
 /// Creates a personal access token.
@@ -176,39 +204,51 @@ async fn person_token(cluster: &Cluster) -> Result<Canary> {
 /// Reads the history with Temporal's command line: without the codec server nobody sees a text, and with
 /// it an operator does. Returns the number of texts that the operator sees.
 async fn show_workflow(cluster: &Cluster, task: TaskId, canaries: &[Canary]) -> Result<usize> {
-    let (address, id) = (cluster.temporal_address()?, format!("task-{task}"));
-    let show = ["workflow", "show", "--output", "json", "--workflow-id", &id];
-    let show = [&show[..], &["--address", &address]].concat();
+    let mut show = show_arguments(&cluster.temporal_address()?, task);
     let sealed = temporal(&show).await?;
     let (endpoint, auth) =
         (format!("{}/codec", cluster.url()), format!("Bearer {}", cluster.cli.token));
-    let codec = ["--codec-endpoint", &endpoint, "--codec-auth", &auth];
-    let opened = temporal(&[&show[..], &codec].concat()).await?;
+    let codec = ["--codec-endpoint", endpoint.as_str(), "--codec-auth", auth.as_str()];
+    show.extend(codec.map(str::to_owned));
+    let opened = temporal(&show).await?;
     let texts = canaries.iter().filter(|canary| canary.kind == CanaryKind::Text);
     let shown = texts.clone().filter(|canary| canary.is_in(&sealed)).count();
     ensure!(shown == 0, "Temporal's command line shows {shown} texts without the codec server");
     Ok(texts.filter(|canary| canary.is_in(&opened)).count())
 }
 
-async fn temporal(arguments: &[&str]) -> Result<String> {
-    let output = Command::new("temporal").args(arguments).output().await;
-    let output = output.context("cannot start `temporal`")?;
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "`temporal {}`: {stderr}", arguments.join(" "));
+/// Returns the arguments that show the history of a task.
+fn show_arguments(address: &str, task: TaskId) -> Vec<String> {
+    let id = format!("task-{task}");
+    let show = ["workflow", "show", "--output", "json", "--workflow-id", &id, "--address", address];
+    show.map(str::to_owned).into()
+}
+
+async fn temporal(arguments: &[String]) -> Result<String> {
+    output_of(Command::new("temporal").args(arguments)).await.context("`temporal` failed")
+}
+
+/// Runs a command and returns its standard output.
+async fn output_of(command: &mut Command) -> Result<String> {
+    let output = command.output().await?;
+    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 /// Returns a dump of Tamma's database as SQL.
 async fn dump(cluster: &Cluster) -> Result<String> {
     let url = cluster.database_url();
-    let output = Command::new("pg_dump").args(["--format", "plain", "--inserts", &url]).output();
-    let output = output.await.context("cannot start `pg_dump`")?;
-    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    let mut command = Command::new("pg_dump");
+    command.args(["--format", "plain", "--inserts", &url]);
+    output_of(&mut command).await.context("`pg_dump` failed")
 }
 
 /// Prints how often each kind of canary is in each place, and compares it with what is allowed.
-fn search(places: &[Place], canaries: &[Canary], decoded: usize) -> Result<Verdict> {
+fn search(
+    places: &[Place],
+    canaries: &[Canary],
+    (decoded, rotated): (usize, u32),
+) -> Result<Verdict> {
     let mut out = std::io::stdout();
     let (mut leaks, mut by_design) = (Vec::new(), 0);
     let mut table: BTreeMap<(&str, CanaryKind), usize> = BTreeMap::new();
@@ -233,7 +273,7 @@ fn search(places: &[Place], canaries: &[Canary], decoded: usize) -> Result<Verdi
     let is_searched = by_design >= TEXTS.len() && decoded > 0;
     let figures = format!(
         "{} canaries in {} places: {} leaks; {by_design} texts by design in PostgreSQL and object storage, \
-         {decoded} opened for an operator by the codec server",
+         {decoded} opened for an operator by the codec server; new key in use after {rotated} tasks",
         canaries.len(),
         places.len(),
         leaks.len()
@@ -271,7 +311,8 @@ impl Place {
 /// depend on the bytes around it are left out.
 fn base64_forms(value: &[u8]) -> [String; 3] {
     [0, 1, 2].map(|offset| {
-        let padded = [&vec![0; offset], value].concat();
+        let mut padded = vec![0; offset];
+        padded.extend_from_slice(value);
         let whole = padded.len() / 3 * 3;
         let text = base64_of(&padded[..whole]);
         let start = if offset == 0 { 0 } else { 4 };

@@ -129,7 +129,7 @@ fn read_certificate(
         std::fs::read(path).map_err(|source| TlsError::Read { path: path.clone(), source })
     };
     let (certificate, key) = (read(&files.certificate)?, read(&files.key)?);
-    let contents = Digest::of(&[certificate.as_slice(), b"\0", &key].concat());
+    let contents = Digest::of(&[certificate.as_slice(), b"\0".as_slice(), key.as_slice()].concat());
     if let Some(old) = old.filter(|old| old.contents == contents) {
         return Ok(old.clone());
     }

@@ -183,7 +183,7 @@ fn check_keys(backend: &BackendArgs, data: &Path) -> Option<DoctorCheck> {
         Err(error) => {
             let error = format!("{:#}", anyhow::Error::from(error));
             let (message, help) =
-                error.split_once("\n  help: ").unwrap_or((&error, "repair the file"));
+                error.split_once("\n  help: ").unwrap_or((error.as_str(), "repair the file"));
             Some(DoctorCheck::missing(NAME, message, help))
         }
     }

@@ -39,8 +39,13 @@ pub(crate) enum Command {
 /// Location of the key file.
 #[derive(Debug, Args)]
 pub(crate) struct KeyFileArgs {
-    /// Key file [default: keys.json in the data folder]
-    #[arg(long, env = "TAMMA_KEYS", hide_env_values = true, value_name = "FILE")]
+    #[arg(
+        long,
+        env = "TAMMA_KEYS",
+        hide_env_values = true,
+        value_name = "FILE",
+        help = "Key file [default: keys.json in the data folder]"
+    )]
     keys: Option<PathBuf>,
     #[command(flatten)]
     data: DataFolderArgs,
@@ -66,7 +71,7 @@ pub(crate) struct ListKeysArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct ActivateKeyArgs {
-    /// ID of the key [default: the newest]
+    #[arg(help = "ID of the key [default: the newest]")]
     id: Option<String>,
     #[command(flatten)]
     file: KeyFileArgs,

@@ -56,7 +56,7 @@ fn separate_processes_refuse_to_start_without_the_shared_keys() {
     let folder = tempfile::tempdir().unwrap();
     let servers = ["--database", "postgres://nowhere/tamma", "--temporal", "127.0.0.1:1"];
     for role in ["serve", "work"] {
-        let (succeeded, text) = tamma(folder.path(), &[&[role], &servers[..]].concat());
+        let (succeeded, text) = tamma(folder.path(), &[&[role][..], &servers[..]].concat());
         assert!(!succeeded && text.contains("no encryption keys in"), "{text}");
         assert!(text.contains("copy the key file") && text.contains("--keys"), "{text}");
     }

@@ -22,9 +22,9 @@ async fn sealed() -> Value {
     use base64::engine::general_purpose::STANDARD;
 
     let client = temporal_client().await;
-    let payload =
-        client.data_converter().to_payload(&SerializationContextData::None, &CONTENT.to_owned());
-    let payload = payload.await.expect("sealed");
+    let (converter, content) = (client.data_converter(), CONTENT.to_owned());
+    let sealed = converter.to_payload(&SerializationContextData::None, &content).await;
+    let payload = sealed.expect("sealed");
     assert!(!payload.data.windows(4).any(|part| part == b"plan"));
     let metadata: serde_json::Map<String, Value> = payload
         .metadata
