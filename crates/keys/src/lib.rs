@@ -6,4 +6,4 @@ mod payload_codec;
 
 pub use key_file::{KeyFile, KeyFileError, Keys};
 pub use key_ring::{KeyDescription, KeyError, KeyRing};
-pub use payload_codec::{data_converter, is_sealed};
+pub use payload_codec::data_converter;

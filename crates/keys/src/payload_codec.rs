@@ -48,8 +48,7 @@ pub fn data_converter(keys: Keys) -> DataConverter {
     )
 }
 
-/// Returns `true` for a payload that is sealed.
-pub fn is_sealed(payload: &Payload) -> bool {
+fn is_sealed(payload: &Payload) -> bool {
     payload.metadata.get(ENCODING).is_some_and(|encoding| encoding == SEALED)
 }
 
