@@ -14,6 +14,7 @@ use serde_json::Value;
 use tamma_core::ids::{Digest, TaskId};
 use tamma_testkit::agent::{AgentStep, Script};
 use tamma_testkit::keys::write_key_file;
+use tamma_testkit::project::{ProjectConfig, ScriptedProject};
 use tamma_testkit::repository::Repository;
 use tamma_testkit::sample::sample_work;
 use tamma_testkit::{Cluster, sample_plan, wait_until};
@@ -111,7 +112,9 @@ pub(crate) async fn run() -> Result<Verdict> {
         let found = canaries.iter().find(|canary| canary.name == name);
         found.map(|canary| canary.value.clone()).unwrap_or_default()
     };
-    let task = run_task(&cluster, &text).await?;
+    // The repository is removed with the project.
+    let project = add_project(&cluster, &text).await?;
+    let task = run_task(&cluster, &project, &text).await?;
     let rotated = rotate_key(&cluster, &keys, &text("reason")).await?;
     let trace = task.0.simple().to_string();
     wait_until("the trace of the task", ARRIVAL_TIMEOUT, async || {
@@ -146,8 +149,8 @@ pub(crate) async fn run() -> Result<Verdict> {
     Ok(verdict)
 }
 
-/// Takes one task to its end.
-async fn run_task(cluster: &Cluster, text: &impl Fn(&str) -> String) -> Result<TaskId> {
+/// Adds a project whose agent and gate print canaries.
+async fn add_project(cluster: &Cluster, text: &impl Fn(&str) -> String) -> Result<ScriptedProject> {
     let mut plan = sample_plan(2);
     plan.summary = format!("Cy is greeted, {}", text("plan"));
     let mut steps = vec![AgentStep::Say(format!("Done: {}", text("output")))];
@@ -158,10 +161,19 @@ async fn run_task(cluster: &Cluster, text: &impl Fn(&str) -> String) -> Result<T
     let gate = cluster.folder().join("gate.sh");
     std::fs::write(&gate, "echo \"the gate knows $CANARY\"\nsh check.sh\n")?;
     let gates = format!("  check: {{ command: sh {}, kind: tests }}\n", gate.display());
-    let configure = |config: tamma_testkit::project::ProjectConfig| config.gates(gates);
-    cluster.add_project(1, "greeter", Repository::new()?, &script, configure).await?;
+    let configure = |config: ProjectConfig| config.gates(gates);
+    cluster.add_project(1, "greeter", Repository::new()?, &script, configure).await
+}
+
+/// Takes one task to its end.
+async fn run_task(
+    cluster: &Cluster,
+    project: &ScriptedProject,
+    text: &impl Fn(&str) -> String,
+) -> Result<TaskId> {
     let (description, criterion) = (text("description"), text("criterion"));
-    let more = ["--project", "greeter", "--description", &description, "--criterion", &criterion];
+    let more =
+        ["--project", &project.name, "--description", &description, "--criterion", &criterion];
     let task = cluster.add_task(1, &text("title"), &more).await?;
     cluster.wait_for_task(task, TASK_TIMEOUT, |task| Ok(task.state.is_terminal())).await?;
     Ok(task)
