@@ -155,8 +155,9 @@ async fn add_project(cluster: &Cluster, text: &impl Fn(&str) -> String) -> Resul
     plan.summary = format!("Cy is greeted, {}", text("plan"));
     let mut steps = vec![AgentStep::Say(format!("Done: {}", text("output")))];
     steps.extend(sample_work(&plan));
-    let notes = AgentStep::Write { path: "notes.txt".into(), content: text("content") };
-    steps.push(notes);
+    // The second file of the plan; the gate does not read it.
+    let content = format!("ann\n{}\n", text("content"));
+    steps.push(AgentStep::Write { path: "names/1.txt".into(), content });
     let script = Script::planned(plan, steps);
     let gate = cluster.folder().join("gate.sh");
     std::fs::write(&gate, "echo \"the gate knows $CANARY\"\nsh check.sh\n")?;
