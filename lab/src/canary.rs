@@ -86,7 +86,7 @@ pub(crate) async fn run() -> Result<Verdict> {
     let operator = format!("{OPERATOR}test_environment: {{ CANARY: {} }}\n", gate_secret.value);
     std::fs::write(folder.join("work/operator.yaml"), operator)?;
     let keys = folder.join("keys.json").display().to_string();
-    write_key_file(&folder)?;
+    write_key_file(&folder, true)?;
     let [server_port, worker_port] = [free_port()?, free_port()?];
     let address = |port: u16| format!("127.0.0.1:{port}");
     let receiver = SpanReceiver::start().await?;
