@@ -235,7 +235,12 @@ impl App {
             Ok(None) => return Err(unavailable("the workflow has no close event".into())),
             Err(late) => return Err(unavailable(late.into())),
         };
-        Ok(close_finding(self.open_payloads(event).await?))
+        // A lost key must not keep the task from being recovered.
+        let opened = self.open_payloads(event.clone()).await;
+        Ok(close_finding(opened.unwrap_or_else(|error| {
+            tracing::warn!(%task, %error, "cannot read why the workflow was closed");
+            event
+        })))
     }
 
     async fn terminate_workflow(
