@@ -107,7 +107,8 @@ async fn authenticate(authenticator: Authenticator, mut request: Request, next: 
     if request.headers().contains_key(header::AUTHORIZATION) {
         return auth::require_auth(State(authenticator), request, next).await;
     }
-    match web::session_principal(&authenticator, request.headers()).await {
+    let session = web::session_principal(&authenticator, request.headers()).await;
+    match session {
         Ok(Some((caller, person))) => {
             request.extensions_mut().insert(caller);
             request.extensions_mut().insert(person);
