@@ -5,7 +5,7 @@
 set shell := ["bash", "-euo", "pipefail", "-c"]
 
 # The steps of CI, in order; `.ci/run` reads this list. `lab:chaos` is `just lab chaos --quick`.
-ci_verbs := "lint doc test lab:first-minute lab:docs lab:chaos lab:crash-recovery lab:cluster lab:pipeline lab:forge lab:merge-queue lab:reconcile lab:upgrade lab:restore lab:sandbox-escape lab:hostile-repositories lab:agents lab:review lab:false-claims lab:escalation lab:eval lab:learning-loop lab:knowledge lab:chat lab:alerts lab:audit lab:objects lab:observe lab:identity lab:tenancy lab:mcp lab:browser lab:top lab:task-cost gen-check"
+ci_verbs := "lint doc test lab:first-minute lab:docs lab:chaos lab:crash-recovery lab:cluster lab:pipeline lab:forge lab:merge-queue lab:reconcile lab:upgrade lab:restore lab:sandbox-escape lab:hostile-repositories lab:agents lab:review lab:false-claims lab:escalation lab:eval lab:learning-loop lab:knowledge lab:chat lab:alerts lab:audit lab:canary lab:objects lab:observe lab:identity lab:tenancy lab:mcp lab:browser lab:top lab:task-cost gen-check"
 
 # The experiments that measure an optimised build.
 optimised := '^bench-(agents|core|gateway|loop|store|waiting)$'

@@ -214,6 +214,7 @@ async fn serve(cluster: &Cluster, syslog: &str) -> Result<AuditedServer> {
         token: cluster.cli.token.clone(),
         environment: BTreeMap::new(),
         operator: OperatorConfig { audit, ..tamma_testkit::operator::test_operator() },
+        keys: tamma_testkit::keys::test_keys(),
         workflow_tuning: tamma_flow::WorkflowTuning::default(),
         reconcile_interval: Duration::from_hours(24),
         objects: tamma_store::ObjectStorage::new("/nowhere"),

@@ -14,10 +14,10 @@ use crate::support::bench::work;
 use crate::support::verdict::Verdict;
 use crate::{
     agents, alerts, audit, bench_agents, bench_board, bench_core, bench_gateway, bench_loop,
-    bench_store, bench_waiting, browser, chaos, chat, cluster, crash_recovery, docs, escalation,
-    eval, false_claims, first_minute, forge, hostile_repositories, identity, knowledge, learning,
-    learning_loop, mcp, merge_queue, objects, observe, pipeline, reconcile, restore, review,
-    sandbox_escape, task_cost, tenancy, top, upgrade,
+    bench_store, bench_waiting, browser, canary, chaos, chat, cluster, crash_recovery, docs,
+    escalation, eval, false_claims, first_minute, forge, hostile_repositories, identity, knowledge,
+    learning, learning_loop, mcp, merge_queue, objects, observe, pipeline, reconcile, restore,
+    review, sandbox_escape, task_cost, tenancy, top, upgrade,
 };
 
 /// Run one experiment
@@ -87,6 +87,8 @@ enum Experiment {
     Alerts,
     /// Write, verify, export and manipulate an audit log of 100,000 entries
     Audit,
+    /// Search databases, object storage, logs and traces for marked texts and secrets
+    Canary,
     /// Keep transcripts in an S3 bucket of a real server, also during its outage
     Objects,
     /// Scrape a server and a worker with a real Prometheus, and run every query of the dashboard
@@ -176,6 +178,7 @@ async fn run(experiment: Experiment, quick: bool) -> Result<Verdict> {
         Experiment::Mcp => mcp::run(quick).await,
         Experiment::Alerts => alerts::run().await,
         Experiment::Audit => audit::run(quick).await,
+        Experiment::Canary => canary::run().await,
         Experiment::Objects => objects::run().await,
         Experiment::Observe => observe::run().await,
         Experiment::Browser(own) => browser::run(&own, quick).await,

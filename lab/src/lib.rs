@@ -11,6 +11,7 @@ mod bench_loop;
 mod bench_store;
 mod bench_waiting;
 mod browser;
+mod canary;
 mod chaos;
 mod chat;
 mod cluster;

@@ -127,13 +127,13 @@ pub(crate) async fn run() -> Result<Verdict> {
 }
 
 /// Receiver of OTLP requests.
-struct SpanReceiver {
-    url: String,
+pub(crate) struct SpanReceiver {
+    pub(crate) url: String,
     spans: Arc<Mutex<Vec<Value>>>,
 }
 
 impl SpanReceiver {
-    async fn start() -> Result<Self> {
+    pub(crate) async fn start() -> Result<Self> {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
         let url = format!("http://{}", listener.local_addr()?);
         let spans = Arc::<Mutex<Vec<Value>>>::default();
@@ -145,6 +145,12 @@ impl SpanReceiver {
             }
         });
         Ok(Self { url, spans })
+    }
+
+    /// Returns all spans as text.
+    pub(crate) fn text(&self) -> String {
+        let spans = self.spans.lock().unwrap_or_else(PoisonError::into_inner);
+        Value::from(spans.clone()).to_string()
     }
 
     /// Returns the number of spans by name, once the trace has them from the request to the tool call,
@@ -256,7 +262,7 @@ fn start_prometheus(config: &Path, folder: &Path, address: &str) -> Result<Child
         .context("cannot start `prometheus`: run TAMMA_TOOLS=monitoring bash .ci/tools")
 }
 
-async fn get(url: &str) -> Result<reqwest::Response> {
+pub(crate) async fn get(url: &str) -> Result<reqwest::Response> {
     Ok(reqwest::Client::builder().no_proxy().build()?.get(url).send().await?)
 }
 
@@ -275,6 +281,6 @@ fn dashboard_queries(dashboard: &Value) -> Vec<String> {
     targets.filter_map(|target| target["expr"].as_str().map(str::to_owned)).collect()
 }
 
-fn free_port() -> Result<u16> {
+pub(crate) fn free_port() -> Result<u16> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }

@@ -20,6 +20,7 @@ mod help;
 mod help_reference;
 mod inbox;
 mod init;
+mod keys;
 mod knowledge;
 mod login;
 mod logs;
@@ -110,6 +111,12 @@ enum Command {
     /// Keep agents from starting, during maintenance (operators only)
     #[command(subcommand, arg_required_else_help = true)]
     Maintenance(maintenance::Command),
+    /// Create, list and rotate encryption keys
+    ///
+    /// The keys seal what Tamma writes to Temporal, and secrets in the database. All processes of an
+    /// installation need the same key file.
+    #[command(subcommand, arg_required_else_help = true)]
+    Keys(keys::Command),
     /// Check, show and describe the configuration
     #[command(subcommand, arg_required_else_help = true)]
     Config(config::Command),
@@ -305,6 +312,7 @@ pub(crate) fn run(tamma: &Cli) -> Result<ExitCode> {
         Command::Work(arguments) => work::run(arguments),
         Command::Migrate(arguments) => migrate::run(arguments),
         Command::Maintenance(command) => maintenance::run(command),
+        Command::Keys(command) => keys::run(command),
         Command::Config(command) => config::run(command),
         Command::Doctor(arguments) => doctor::run(arguments),
         Command::Eval(arguments) => eval::run(arguments),

@@ -25,6 +25,7 @@ mod services;
 mod span_export;
 mod style;
 mod survey;
+mod temporal_connection;
 mod top;
 mod watch;
 

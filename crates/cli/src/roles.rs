@@ -8,30 +8,32 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 use chrono::TimeDelta;
 use tamma_core::ids::Name;
 use tamma_core::operator::RetentionDays;
 use tamma_flow::WorkflowTuning;
+use tamma_keys::{KeyFile, Keys};
 use tamma_server::MonitoringServer;
 use tamma_store::{Backoff, ObjectStorage, RemovedRows, RetentionCutoffs, Store};
-use temporalio_client::{Client, ClientOptions, Connection, ConnectionOptions, Url};
+use temporalio_client::Client;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use crate::commands::backend_args::{BackendArgs, PromptArgs};
 use crate::endpoint::{self, Endpoint};
 use crate::progress::Progress;
+use crate::temporal_connection::TemporalTarget;
 use crate::{operator_file, span_export};
 
 /// Time limit for connecting to a configured server.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// Time between two reads of the key file.
+const RELOAD_KEYS_EVERY: Duration = Duration::from_secs(5);
+
 /// Number of monthly history partitions to create ahead.
 const MONTHS_AHEAD: u32 = 3;
-
-/// Temporal namespace of the task workflows.
-const NAMESPACE: &str = "default";
 
 /// Preparation of the database schema at startup.
 #[derive(Debug, Clone, Copy)]
@@ -48,19 +50,21 @@ pub(crate) enum SchemaStep {
 pub(crate) struct Backends {
     pub(crate) store: Store,
     pub(crate) temporal: Client,
+    /// Keys of what is written to Temporal.
+    pub(crate) keys: Keys,
 }
 
 impl Backends {
     /// Connects to both, prepares the schema and creates the search attributes.
     pub(crate) async fn connect(
         database: &str,
-        address: &str,
+        temporal: &TemporalTarget,
         schema: SchemaStep,
         progress: Progress,
     ) -> Result<Self> {
         let step = progress.start("connecting to the database and Temporal");
-        let (store, temporal) =
-            tokio::try_join!(connect_store(database), connect_temporal(address))?;
+        let keys = temporal.keys.clone();
+        let (store, temporal) = tokio::try_join!(connect_store(database), temporal.connect())?;
         match schema {
             SchemaStep::Migrate => {
                 step.update("running database migrations");
@@ -72,7 +76,7 @@ impl Backends {
             }
         }
         step.finish("connected to the database and Temporal");
-        Ok(Self { store, temporal })
+        Ok(Self { store, temporal, keys })
     }
 }
 
@@ -148,70 +152,17 @@ async fn maintain_storage(
     }
 }
 
-/// Connects to Temporal.
-async fn connect_temporal(address: &str) -> Result<Client> {
-    let url: Url = format!("http://{address}").parse().with_context(|| {
-        format!("invalid Temporal address `{address}`: use a form such as `127.0.0.1:7233`")
-    })?;
-    let connection = retry_connect(|| {
-        let options = ConnectionOptions::new(url.clone())
-            .identity(format!("tamma-{}", std::process::id()))
-            .connect_timeout(Duration::from_secs(5))
-            .build();
-        Connection::connect(options)
-    })
-    .await
-    .with_context(|| {
-        format!(
-            "cannot connect to Temporal at {address} (check `--temporal` or \
-             TAMMA_TEMPORAL_ADDRESS, and that the server is running)"
-        )
-    })?;
-    let client = Client::new(connection, ClientOptions::new(NAMESPACE).build())
-        .context("cannot create the Temporal client")?;
-    ensure_search_attributes(&client).await?;
-    Ok(client)
-}
-
-/// Creates missing search attributes of the task workflow. A private Temporal server starts with them;
-/// a configured one may lack them.
-async fn ensure_search_attributes(client: &Client) -> Result<()> {
-    use temporalio_client::tonic::{Code, Request};
-    use temporalio_common::protos::temporal::api::enums::v1::IndexedValueType;
-    use temporalio_common::protos::temporal::api::operatorservice::v1 as operator;
-
-    let mut service = client.connection().operator_service();
-    let list = operator::ListSearchAttributesRequest { namespace: NAMESPACE.to_owned() };
-    let known = match service.list_search_attributes(Request::new(list)).await {
-        Ok(known) => known.into_inner().custom_attributes,
-        // Without permission to list them, the server's operator has to create them.
-        Err(_) => return Ok(()),
-    };
-    let keyword = IndexedValueType::Keyword as i32;
-    let missing: std::collections::HashMap<_, _> = tamma_flow::search_attributes::NAMES
-        .iter()
-        .filter(|name| !known.contains_key(**name))
-        .map(|name| ((*name).to_owned(), keyword))
-        .collect();
-    if missing.is_empty() {
-        return Ok(());
-    }
-    let add = operator::AddSearchAttributesRequest {
-        search_attributes: missing,
-        namespace: NAMESPACE.to_owned(),
-    };
-    match service.add_search_attributes(Request::new(add)).await {
-        Ok(_) => Ok(()),
-        Err(status) if status.code() == Code::AlreadyExists => Ok(()),
-        Err(status) => Err(status).context(
-            "cannot create the Temporal search attributes TammaPhase, TammaState, TammaProject, \
-             TammaPriority and TammaRisk (type Keyword); ask the Temporal operator to create them",
-        ),
+/// Reads the key file again and again, so that a new active key is used without a restart.
+async fn reload_keys(keys: &Keys) {
+    let mut ticks = tokio::time::interval(RELOAD_KEYS_EVERY);
+    loop {
+        ticks.tick().await;
+        keys.reload();
     }
 }
 
 /// Retries with backoff, because the servers may still be starting.
-async fn retry_connect<T, E, F>(mut attempt: impl FnMut() -> F) -> Result<T, E>
+pub(crate) async fn retry_connect<T, E, F>(mut attempt: impl FnMut() -> F) -> Result<T, E>
 where
     F: Future<Output = Result<T, E>>,
 {
@@ -252,7 +203,7 @@ impl ProcessRoles {
         stop: &CancellationToken,
         ready: impl FnOnce(Option<&str>, Option<&str>) -> Result<()>,
     ) -> Result<()> {
-        let Backends { store, temporal } = backends;
+        let Backends { store, temporal, keys } = backends;
         let retention = operator_file::read(&self.data)?.unwrap_or_default().retention;
         let objects = self.server.as_ref().map(|it| it.objects.clone());
         let objects = objects.or_else(|| self.worker.as_ref().map(|it| it.objects.clone()));
@@ -277,7 +228,7 @@ impl ProcessRoles {
                 let token = Some(config.token.clone());
                 let server =
                     tamma_server::ApiServer::bind(config, store.clone(), temporal.clone()).await?;
-                let url = format!("http://{}", server.address());
+                let url = server.url();
                 let pid = std::process::id();
                 endpoint::write(&self.data, &Endpoint { url: url.clone(), pid, token })
                     .context("cannot write the endpoint file")?;
@@ -317,6 +268,7 @@ impl ProcessRoles {
         let housekeeping = async {
             tokio::select! {
                 () = maintain_storage(store, &retention, objects.as_ref()) => {}
+                () = reload_keys(keys) => {}
                 () = stop.cancelled() => {}
             }
         };
@@ -400,9 +352,12 @@ pub(crate) fn worker_config(
     objects: ObjectStorage,
     slots: usize,
     prompts: &PromptArgs,
+    key_file: &KeyFile,
 ) -> Result<tamma_worker::WorkerConfig> {
     // The absolute path: after an upgrade, PATH could lead to another version.
     let program = std::env::current_exe().unwrap_or_else(|_| "tamma".into());
+    let keys = std::path::absolute(key_file.path()).context("cannot find the encryption keys")?;
+    let keys_elsewhere = Some(keys).filter(|keys| !keys.starts_with(data));
     Ok(tamma_worker::WorkerConfig {
         operator: operator_file::read(data)?.unwrap_or_default(),
         name: format!("{}-{}", host_name(), std::process::id()),
@@ -412,29 +367,30 @@ pub(crate) fn worker_config(
         slots,
         forges: data.join("forges"),
         public_url: std::env::var("TAMMA_PUBLIC_URL").ok().filter(|url| !url.is_empty()),
-        // The operator's token and the passwords of the private servers are there.
-        hidden: vec![data.to_owned()],
+        // The operator's token, the passwords of the private servers and, by default, the keys are in
+        // the data folder.
+        hidden: std::iter::once(data.to_owned()).chain(keys_elsewhere).collect(),
         allow_project_prompts: prompts.allow_project_prompts,
         ..tamma_worker::WorkerConfig::new(data.join("work"))
     })
 }
 
 /// Runs `tamma serve` or `tamma work` on configured servers until a signal arrives.
-pub(crate) fn run_standalone(backend: &BackendArgs, roles: ProcessRoles) -> Result<ExitCode> {
+pub(crate) fn run_standalone(
+    backend: &BackendArgs,
+    keys: Keys,
+    roles: ProcessRoles,
+) -> Result<ExitCode> {
     if let Some(config) = &roles.server {
         config.check()?;
     }
-    let (Some(database), Some(temporal)) = (backend.database(), backend.temporal()) else {
-        bail!(
-            "no servers configured\n  help: set --database (TAMMA_DATABASE_URL) and --temporal \
-             (TAMMA_TEMPORAL_ADDRESS), or use `tamma up`, which starts private ones"
-        );
-    };
+    let (database, _) = backend.servers()?;
+    let temporal = backend.temporal_target(keys)?;
     block_on(async {
         let stop = CancellationToken::new();
         cancel_on_signal(&stop)?;
         let backends =
-            Backends::connect(database, temporal, SchemaStep::Check, Progress::new(false)).await?;
+            Backends::connect(database, &temporal, SchemaStep::Check, Progress::new(false)).await?;
         roles
             .run(&backends, &stop, |url, _| {
                 let mut out = anstream::stdout().lock();

@@ -196,6 +196,8 @@ pub enum AccessAction {
     ManageOrganisations,
     /// Read the audit log.
     ReadAudit,
+    /// Open sealed payloads of Temporal, which belong to no project.
+    OpenPayloads,
 }
 
 impl AccessAction {
@@ -215,7 +217,8 @@ impl AccessAction {
             | Self::Maintain
             | Self::ManagePeople
             | Self::ManageOrganisations
-            | Self::ReadAudit => Permission::Operate,
+            | Self::ReadAudit
+            | Self::OpenPayloads => Permission::Operate,
         }
     }
 }

@@ -75,6 +75,21 @@ pub struct OperatorConfig {
     pub audit: AuditSettings,
     /// Identity providers that people sign in with.
     pub identity: IdentitySettings,
+    /// Origin of Temporal's web UI, such as `https://temporal.example.com`, whose pages can open sealed
+    /// payloads for operators. Default: none.
+    pub temporal_ui: Option<String>,
+    /// Certificate of the API and the pages. Default: none, so that the server speaks plain HTTP.
+    pub tls: Option<TlsFiles>,
+}
+
+/// Certificate of the server. Both files are read again when they change.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TlsFiles {
+    /// Absolute path of the certificate and its intermediate ones, in PEM.
+    pub certificate: String,
+    /// Absolute path of the private key, in PEM.
+    pub key: String,
 }
 
 /// Weakest sandbox that a project can select. Each one includes those before it.
@@ -182,6 +197,12 @@ pub enum OperatorConfigError {
     /// Time between two checks of groups that is too short or too long.
     #[error("`identity.check_seconds`: {0} is out of range; use 1 to 20")]
     IdentityCheck(u32),
+    /// Text that is not an origin.
+    #[error(
+        "`temporal_ui`: `{0}` is not an origin; write scheme, host and port only, such as \
+         `https://temporal.example.com`"
+    )]
+    TemporalUi(String),
     /// Identity provider that could not work.
     #[error("`identity.providers`: `{name}`: {problem}")]
     IdentityProvider {
@@ -265,6 +286,13 @@ impl OperatorConfig {
             return Err(OperatorConfigError::ResourceLimit(name));
         }
         self.identity.check()?;
+        if let Some(origin) = self.temporal_ui.as_ref().filter(|origin| !is_origin(origin)) {
+            return Err(OperatorConfigError::TemporalUi(origin.clone()));
+        }
+        let mut files = self.tls.iter().flat_map(|tls| [&tls.certificate, &tls.key]);
+        if let Some(path) = files.find(|path| !is_below_root(path)) {
+            return Err(OperatorConfigError::RelativePath { key: "tls", path: path.clone() });
+        }
         match self.alert_hosts.iter().find(|host| !web_origin::is_host(host)) {
             Some(host) => Err(OperatorConfigError::Host(host.clone())),
             None => Ok(()),
@@ -308,6 +336,12 @@ pub fn is_own_variable(name: &str) -> bool {
     name.get(..OWN_VARIABLES.len()).is_some_and(|start| start.eq_ignore_ascii_case(OWN_VARIABLES))
 }
 
+/// Returns `true` for scheme, host and port, as browsers send them.
+fn is_origin(text: &str) -> bool {
+    let rest = text.split_once("://").map_or("", |(_, rest)| rest);
+    WebOrigin::parse(text).is_some() && !rest.contains(['/', '?', '#'])
+}
+
 fn is_variable_name(name: &str) -> bool {
     let is_allowed = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
     !name.is_empty()
@@ -329,6 +363,22 @@ mod tests {
         assert_eq!(config.expect("valid").retention, expected);
         let error = OperatorConfig::parse("retention: {texts: 6}").expect_err("too short");
         assert_eq!(error, OperatorConfigError::Retention("texts"));
+    }
+
+    #[test]
+    fn the_ui_of_temporal_is_an_origin_and_certificates_are_absolute_paths() {
+        let config = OperatorConfig::parse("temporal_ui: https://temporal.example.com:8080");
+        assert!(config.expect("valid").temporal_ui.is_some());
+        for text in ["temporal.example.com", "https://temporal.example.com/", "'*'"] {
+            let error = OperatorConfig::parse(&format!("temporal_ui: {text}")).expect_err(text);
+            assert!(matches!(error, OperatorConfigError::TemporalUi(_)), "{error}");
+        }
+        let config = OperatorConfig::parse("tls: {certificate: /etc/a.pem, key: /etc/b.pem}");
+        assert_eq!(config.expect("valid").tls.expect("tls").key, "/etc/b.pem");
+        let error = OperatorConfig::parse("tls: {certificate: /etc/a.pem, key: b.pem}");
+        let expected = OperatorConfigError::RelativePath { key: "tls", path: "b.pem".to_owned() };
+        assert_eq!(error.expect_err("relative"), expected);
+        assert!(OperatorConfig::parse("tls: {certificate: /etc/a.pem}").is_err());
     }
 
     #[test]

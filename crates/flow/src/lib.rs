@@ -7,6 +7,7 @@ mod retries;
 pub mod search_attributes;
 mod task;
 
+pub use activities::failure_message;
 pub use task::{
     ActionRequest, ActionResponse, CarriedState, ForgeSignal, QuestionOpened, RulesChanged,
     RunStarted, TaskStatus, TaskWorkflow, WorkflowInput, WorkflowOrigin, WorkflowTuning,

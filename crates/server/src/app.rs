@@ -33,6 +33,7 @@ mod recovery;
 mod report;
 mod rules;
 mod runs;
+mod sealed_payloads;
 mod sessions;
 mod verdict;
 

@@ -5,6 +5,7 @@
 //! nothing. One server asks at a time, because providers replace refresh tokens.
 
 pub(crate) mod routes;
+mod secret_seal;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,8 +13,7 @@ use std::time::Duration;
 
 use chrono::TimeDelta;
 use tamma_connect::oidc::{
-    BrowserRequest, DeviceAnswer, DeviceCode, OidcClient, OidcError, ProviderSignIn,
-    ProviderTokens, SealingKey,
+    BrowserRequest, DeviceAnswer, DeviceCode, OidcClient, OidcError, ProviderSignIn, ProviderTokens,
 };
 use tamma_core::access::{AccessRights, GrantSource, Membership, RoleGrant};
 use tamma_core::ids::{Digest, Name};
@@ -23,12 +23,15 @@ use tamma_store::{
     CheckedLogin, Conflict, Credential, LoginCheck, NewLogin, NewSession, NewSignInFlow,
     SessionKind, SessionProof, Store,
 };
+use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use crate::app::Error;
 use crate::clock;
 use crate::security_events::{SecurityEvent, record};
 use crate::server;
+
+pub(crate) use secret_seal::SecretSeal;
 
 /// Age of a check up to which a request does not wait for one that runs.
 const CHECK_REQUIRED: TimeDelta = TimeDelta::seconds(40);
@@ -55,6 +58,12 @@ const BROWSER_FLOW: TimeDelta = TimeDelta::minutes(10);
 /// Duration of a session on the command line.
 const CLI_SESSION: TimeDelta = TimeDelta::days(30);
 
+/// Time between two looks at the active encryption key.
+const RESEAL_INTERVAL: Duration = Duration::from_secs(30);
+
+/// Number of logins that are read at once, to seal their tokens again.
+const RESEAL_BATCH: u32 = 100;
+
 /// Time limits of device codes, in seconds, whatever the provider says.
 const DEVICE_SECONDS: std::ops::RangeInclusive<i64> = 60..=1800;
 
@@ -63,7 +72,7 @@ pub(crate) struct IdentityService {
     clients: Vec<OidcClient>,
     /// Age of a check after which the provider is asked again.
     check_after: Duration,
-    sealing: SealingKey,
+    sealing: SecretSeal,
     store: Store,
     base_url: String,
 }
@@ -100,11 +109,11 @@ pub(crate) struct CliSession {
 }
 
 impl IdentityService {
-    /// Creates the clients of all providers. The server's token protects what is stored about logins.
+    /// Creates the clients of all providers. `sealing` protects what is stored about logins.
     pub(crate) fn new(
         settings: &IdentitySettings,
         environment: &BTreeMap<String, String>,
-        server_token: &str,
+        sealing: SecretSeal,
         store: Store,
         base_url: String,
     ) -> Result<Self, server::Error> {
@@ -122,7 +131,6 @@ impl IdentityService {
             };
             clients.push(OidcClient::new(provider, &settings.hosts, secret)?);
         }
-        let sealing = SealingKey::derive(server_token).ok_or(server::Error::Sealing)?;
         let check_after = Duration::from_secs(settings.check_seconds.into());
         Ok(Self { clients, check_after, sealing, store, base_url })
     }
@@ -371,6 +379,49 @@ impl IdentityService {
     fn seal(&self, context: &str, text: &str) -> Result<String, Error> {
         let sealed = self.sealing.seal(context, text);
         sealed.ok_or_else(|| Error::Internal("cannot seal tokens".into()))
+    }
+
+    /// Seals the tokens of open logins with the active key, at the start and after each rotation.
+    pub(crate) async fn keep_sealed(&self, stop: CancellationToken) {
+        let mut ticks = tokio::time::interval(RESEAL_INTERVAL);
+        let mut last = None;
+        loop {
+            tokio::select! {
+                _ = ticks.tick() => {}
+                () = stop.cancelled() => return,
+            }
+            let Some(start) = self.sealing.sealed_start() else { continue };
+            if last.as_ref() == Some(&start) {
+                continue;
+            }
+            match self.reseal_logins(&start).await {
+                Ok(count) => {
+                    if count > 0 {
+                        tracing::info!(count, "tokens of logins sealed with the active key");
+                    }
+                    last = Some(start);
+                }
+                Err(error) => tracing::warn!(%error, "failed to seal tokens again; retrying"),
+            }
+        }
+    }
+
+    /// Seals all tokens again that do not start with a text. Returns their number. Tokens whose key is
+    /// missing stay as they are.
+    async fn reseal_logins(&self, start: &str) -> Result<usize, Error> {
+        let (mut last, mut count) = (Uuid::nil(), 0);
+        loop {
+            let logins = self.store.logins_sealed_otherwise(start, last, RESEAL_BATCH).await?;
+            let Some((end, _)) = logins.last() else { return Ok(count) };
+            last = *end;
+            for (login, sealed) in &logins {
+                let context = login.to_string();
+                let Some(text) = self.sealing.open(&context, sealed) else { continue };
+                let resealed = self.seal(&context, &text)?;
+                self.store.replace_login_tokens(*login, sealed, &resealed).await?;
+                count += 1;
+            }
+        }
     }
 
     /// Checks the groups behind a credential, if the last check is too old. Returns `true` if the

@@ -6,6 +6,7 @@ mod app;
 mod audit;
 mod auth;
 mod clock;
+mod codec_endpoint;
 pub mod dto;
 mod edge;
 mod forge_poller;
@@ -20,6 +21,7 @@ mod reconciler;
 mod route_access;
 mod security_events;
 mod server;
+mod tls;
 mod web;
 mod webhooks;
 
@@ -34,6 +36,7 @@ pub use server::{
     ApiServer, CommitFile, CommitFileReader, Error, RemoteConfigReader, RepositoryContents,
     RepositoryInspector, ServerConfig,
 };
+pub use tls::TlsError;
 
 /// Header with the name of the person that a request acts for.
 pub const PERSON_HEADER: &str = "tamma-person";

@@ -203,6 +203,8 @@ const ROUTES: &[(&str, &str, RouteRule)] = &[
     ("POST", "/sign-in/{provider}/device", Public),
     ("POST", "/sign-in/{provider}/device/token", Public),
     ("POST", "/sign-in/{provider}/logout", Public),
+    // Contents of histories in Temporal, for its web UI and command line.
+    ("POST", "/codec/decode", Anywhere(A::OpenPayloads)),
     // The forge signs each webhook with its secret.
     ("POST", "/hooks/forges/{name}", Public),
 ];
@@ -337,7 +339,7 @@ pub(crate) fn audit_kind(method: &Method, path: &str) -> Option<AuditKind> {
 /// Returns the kind of entry that an action leaves in the audit log.
 pub(crate) fn action_audit_kind(action: AccessAction, reads: bool) -> Option<AuditKind> {
     match action {
-        A::ReadContent | A::Export | A::ReadAudit => Some(AuditKind::Access),
+        A::ReadContent | A::Export | A::ReadAudit | A::OpenPayloads => Some(AuditKind::Access),
         A::ManagePeople => (!reads).then_some(AuditKind::Secret),
         // A message to the chat can be a decision.
         A::ReadProject

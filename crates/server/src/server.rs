@@ -8,11 +8,13 @@ use std::time::Duration;
 
 use axum::extract::DefaultBodyLimit;
 use axum::middleware;
+use axum::serve::ListenerExt as _;
 use futures_util::future::BoxFuture;
 use tamma_connect::forge::Forges;
 use tamma_core::ids::{CommitId, Digest, Name, ProjectId};
 use tamma_core::operator::OperatorConfig;
 use tamma_flow::WorkflowTuning;
+use tamma_keys::Keys;
 use tamma_policy::{PeoplePolicies, PolicyFileError};
 use tamma_store::{
     KnowledgeCache, LineChanges, ObjectStorage, Revocations, SessionProof, Store, TaskChanges,
@@ -27,11 +29,12 @@ use crate::app::App;
 use crate::audit::{AuditExporter, AuditLog};
 use crate::auth::Authenticator;
 use crate::forge_poller::ForgePoller;
-use crate::identity::IdentityService;
+use crate::identity::{IdentityService, SecretSeal};
 use crate::live::LiveUpdates;
 use crate::reconciler::Reconciler;
+use crate::tls::{ServerCertificate, TlsError, TlsListener};
 use crate::web::SessionLayer;
-use crate::{api, edge, identity, web, webhooks};
+use crate::{api, codec_endpoint, edge, identity, web, webhooks};
 
 /// Configuration of the server.
 #[derive(Clone)]
@@ -44,6 +47,8 @@ pub struct ServerConfig {
     pub environment: BTreeMap<String, String>,
     /// Settings of the operator, which limit the rules of projects.
     pub operator: OperatorConfig,
+    /// Encryption keys of the installation.
+    pub keys: Keys,
     /// Timeouts and retries of new workflows.
     pub workflow_tuning: WorkflowTuning,
     /// Time between two comparisons of the tasks with their workflows.
@@ -112,6 +117,9 @@ impl ServerConfig {
         if token.chars().count() < MIN_TOKEN {
             return Err(Error::WeakToken(token.chars().count()));
         }
+        if self.operator.tls.is_some() && !self.public_url.as_deref().is_some_and(is_https) {
+            return Err(Error::TlsWithoutUrl);
+        }
         let taken = |source| Error::Bind { address: *address, source };
         std::net::TcpListener::bind(address).map(drop).map_err(taken)
     }
@@ -125,6 +133,10 @@ impl std::fmt::Debug for ServerConfig {
             .field("token", &"…")
             .finish_non_exhaustive()
     }
+}
+
+fn is_https(url: &str) -> bool {
+    url.to_lowercase().starts_with("https://")
 }
 
 /// Error that prevents the server from running.
@@ -179,6 +191,15 @@ pub enum Error {
     /// Crypto library failed.
     #[error("cannot derive the key for tokens of identity providers")]
     Sealing,
+    /// Certificate cannot be used.
+    #[error("cannot use TLS")]
+    Tls(#[from] TlsError),
+    /// Nobody could find the server under the name in its certificate.
+    #[error(
+        "`tls` in operator.yaml needs the URL of this server, with the name in its certificate: set \
+         `--public-url` or TAMMA_PUBLIC_URL to one that starts with https://"
+    )]
+    TlsWithoutUrl,
     /// Accepting connections failed.
     #[error("cannot accept connections")]
     Io(#[from] std::io::Error),
@@ -206,6 +227,8 @@ const MIN_TOKEN: usize = 16;
 pub struct ApiServer {
     listener: TcpListener,
     address: SocketAddr,
+    /// Certificate; `None` for plain HTTP.
+    certificate: Option<Arc<ServerCertificate>>,
     authenticator: Authenticator,
     app: App,
     alert_dispatcher: AlertDispatcher,
@@ -227,6 +250,7 @@ impl ApiServer {
             token,
             environment,
             operator,
+            keys,
             workflow_tuning,
             reconcile_interval,
             objects,
@@ -243,6 +267,8 @@ impl ApiServer {
             tracing::info!(policies = policies.len(), "policies loaded");
         }
         let store = with_row_security(store).await?;
+        let certificate = operator.tls.clone().map(ServerCertificate::load).transpose()?;
+        let certificate = certificate.map(Arc::new);
         let listener =
             TcpListener::bind(address).await.map_err(|source| Error::Bind { address, source })?;
         let address = listener.local_addr()?;
@@ -256,7 +282,7 @@ impl ApiServer {
         let identity = IdentityService::new(
             &operator.identity,
             &environment,
-            &token,
+            SecretSeal::new(keys, &token).ok_or(Error::Sealing)?,
             store.clone(),
             base_url.clone(),
         )?;
@@ -283,8 +309,7 @@ impl ApiServer {
         };
         // Read here once, so that adding a task usually needs no further query.
         let _ = app.new_task_behaviour().await;
-        let secure_cookies =
-            public_url.as_ref().is_some_and(|url| url.to_lowercase().starts_with("https://"));
+        let secure_cookies = public_url.as_deref().is_some_and(is_https);
         let alert_dispatcher = AlertDispatcher::new(app.clone(), terminal, base_url)?;
         let reconciler = Reconciler::new(app.clone(), reconcile_interval);
         let forge_poller = ForgePoller::new(app.clone(), app.store.forge_hints().await?);
@@ -294,6 +319,7 @@ impl ApiServer {
         Ok(Self {
             listener,
             address,
+            certificate,
             authenticator,
             app,
             alert_dispatcher,
@@ -309,6 +335,13 @@ impl ApiServer {
     /// Returns the bound address.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Returns the URL at which clients on this machine reach the server. With TLS, it has the name in
+    /// the certificate.
+    pub fn url(&self) -> String {
+        let public = self.certificate.as_ref().and(self.app.public_url.clone());
+        public.unwrap_or_else(|| format!("http://{}", self.address))
     }
 
     /// Returns the URL of a page that signs an operator in under a name, once and within 10 min.
@@ -328,6 +361,8 @@ impl ApiServer {
         let reconciling = Box::pin(self.reconciler.run(stop.clone()));
         let polling = Box::pin(self.forge_poller.run(stop.clone()));
         let exporting = Box::pin(self.audit_exporter.run(stop.clone()));
+        let identity = Arc::clone(&self.app.identity);
+        let resealing = Box::pin(identity.keep_sealed(stop.clone()));
         // The last requests complete their entries after `stop`.
         let served_all = CancellationToken::new();
         let auditing = Box::pin(self.app.audit.clone().run(served_all.clone()));
@@ -347,21 +382,42 @@ impl ApiServer {
         };
         let pages = web::router(self.app.clone(), session_layer, stop.clone());
         let hooks = webhooks::router(self.app.clone());
+        let codec = codec_endpoint::router(self.app.clone(), self.authenticator.clone());
         let sign_in = web::provider_sign_in_router(self.app.clone(), self.secure_cookies)
             .merge(identity::routes::router(self.app.clone()));
         let router = api::router(self.app, self.alert_dispatcher, self.authenticator, stop.clone())
             .merge(pages)
             .merge(hooks)
+            .merge(codec)
             .merge(sign_in)
             .fallback(web::not_found)
             .layer(middleware::from_fn_with_state(edge::REQUEST_TIMEOUT, edge::guard_request))
             .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
             .into_make_service_with_connect_info::<SocketAddr>();
-        let serving = axum::serve(self.listener, router)
-            .with_graceful_shutdown(stop.clone().cancelled_owned());
+        let stopped = stop.clone().cancelled_owned();
+        let certificate = self.certificate;
+        let serving: BoxFuture<'_, std::io::Result<()>> = match certificate.clone() {
+            Some(certificate) => {
+                let listener = TlsListener::new(self.listener, self.address, certificate);
+                // With a tap, axum knows the addresses of clients.
+                let serving = axum::serve(listener.tap_io(|_| {}), router);
+                Box::pin(serving.with_graceful_shutdown(stopped).into_future())
+            }
+            None => {
+                let serving = axum::serve(self.listener, router);
+                Box::pin(serving.with_graceful_shutdown(stopped).into_future())
+            }
+        };
+        let reloading = async {
+            match &certificate {
+                Some(certificate) => certificate.reload_on_change().await,
+                None => std::future::pending().await,
+            }
+        };
         let serving = async {
             let served = tokio::select! {
-                served = async { serving.await } => served.map_err(Error::from),
+                served = serving => served.map_err(Error::from),
+                () = reloading => Ok(()),
                 error = live.forward_changes(changes, lines) => Err(error.into()),
                 error = revoked => Err(error.into()),
             };
@@ -369,6 +425,6 @@ impl ApiServer {
             served_all.cancel();
             served
         };
-        tokio::join!(serving, alerts, reconciling, polling, exporting, auditing).0
+        tokio::join!(serving, alerts, reconciling, polling, exporting, auditing, resealing).0
     }
 }

@@ -46,7 +46,7 @@ use tamma_store::Store;
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use provider_sign_in::provider_sign_in_router;
-pub(crate) use session::{SessionLayer, create_sign_in_link};
+pub(crate) use session::{SessionLayer, create_sign_in_link, session_principal};
 
 use crate::app::{App, Error};
 use crate::audit::record_request;

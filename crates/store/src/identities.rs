@@ -228,6 +228,40 @@ impl Store {
         Ok(tokens)
     }
 
+    /// Returns open logins after one, in the order of their IDs, whose sealed tokens do not start with a
+    /// text: those that another key has sealed.
+    pub async fn logins_sealed_otherwise(
+        &self,
+        start: &str,
+        after: Uuid,
+        limit: u32,
+    ) -> Result<Vec<(Uuid, String)>> {
+        let rows = sqlx::query!(
+            "SELECT id, tokens FROM logins
+             WHERE ended_at IS NULL AND id > $2 AND NOT starts_with(tokens, $1)
+             ORDER BY id LIMIT $3",
+            start,
+            after,
+            i64::from(limit),
+        )
+        .fetch_all(&self.steps)
+        .await?;
+        Ok(rows.into_iter().map(|row| (row.id, row.tokens)).collect())
+    }
+
+    /// Replaces the sealed tokens of a login, unless a check has replaced them already.
+    pub async fn replace_login_tokens(&self, login: Uuid, old: &str, new: &str) -> Result<()> {
+        sqlx::query!(
+            "UPDATE logins SET tokens = $3 WHERE id = $1 AND tokens = $2",
+            login,
+            old,
+            new,
+        )
+        .execute(&self.steps)
+        .await?;
+        Ok(())
+    }
+
     /// Saves the result of a check, and notifies all listeners if somebody may have lost a right.
     pub async fn finish_login_check(
         &self,

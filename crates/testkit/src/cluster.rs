@@ -15,6 +15,7 @@ use tamma_store::{RegisteredProject, Store};
 use tempfile::TempDir;
 
 use crate::agent::Script;
+use crate::keys::write_key_file;
 use crate::network::{Host, Network};
 use crate::operator::write_operator_file;
 use crate::postgres::{PostgresServer, TestDatabase};
@@ -59,6 +60,8 @@ pub struct Cluster {
     // Dropped after everything that has a connection to it.
     database: DatabaseBackend,
     folder: ClusterFolder,
+    /// Set if payloads in Temporal are sealed. An older program could not open them.
+    seals: bool,
     // Dropped after everything that runs on its hosts.
     network: Option<Network>,
 }
@@ -228,7 +231,7 @@ impl ClusterBuilder {
         self
     }
 
-    /// Starts another `tamma` program than that of the same build. It migrates its private database
+    /// Starts another `tamma` program than that of the same build. Payloads are not sealed then. It migrates its private database
     /// itself; if it is older, [`Cluster::store`] may not be able to read it.
     #[must_use]
     pub fn program(self, program: &Path) -> Self {
@@ -282,8 +285,19 @@ impl ClusterBuilder {
         let token = self.token.unwrap_or_else(|| OPERATOR_TOKEN.to_owned());
         let cli = TammaCli { program, url, token, person: PERSON.to_owned() };
         let (servers, workers) = (Vec::new(), Vec::new());
-        let mut cluster =
-            Cluster { servers, workers, store, cli, listen, temporal, database, folder, network };
+        let seals = self.program.is_none();
+        let mut cluster = Cluster {
+            servers,
+            workers,
+            store,
+            cli,
+            listen,
+            temporal,
+            database,
+            folder,
+            seals,
+            network,
+        };
         for (name, address) in names_of("serve", self.servers).zip(cluster.listen.clone()) {
             let mut server = cluster.server_process(&name, &address)?;
             for (name, value) in &self.server_env {
@@ -521,6 +535,7 @@ impl Cluster {
     fn process(&self, verb: &str, name: &str, role: &str) -> Result<TammaProcess> {
         let data = self.folder().join(name);
         write_operator_file(&data)?;
+        write_key_file(&data, self.seals)?;
         let data = data.display().to_string();
         let (database, temporal) = (self.database.url(Some(role)), self.temporal_address()?);
         let arguments = [verb, "--data", &data, "--database", &database, "--temporal", &temporal];

@@ -10,6 +10,7 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use tempfile::TempDir;
 use temporalio_client::{Client, ClientOptions, Connection, ConnectionOptions, Url};
 
+use crate::keys::test_keys;
 use crate::shared_server;
 use crate::wait::wait_until;
 
@@ -32,12 +33,14 @@ pub fn server_address() -> Result<String> {
     }
 }
 
-/// Connects to the default namespace of a server. Fails while the server cannot answer yet.
+/// Connects to the default namespace of a server, with the keys of tests. Fails while the server cannot answer yet.
 pub async fn connect(address: &str) -> Result<Client> {
     let url: Url = format!("http://{address}").parse()?;
     let options = ConnectionOptions::new(url).identity("test").build();
     let connection = Connection::connect(options).await?;
-    Ok(Client::new(connection, ClientOptions::new("default").build())?)
+    let converter = tamma_keys::data_converter(test_keys());
+    let options = ClientOptions::new("default").data_converter(converter).build();
+    Ok(Client::new(connection, options)?)
 }
 
 /// Server of one test, which can kill and restart it. Its data and processes are removed when it is

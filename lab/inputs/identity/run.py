@@ -456,6 +456,7 @@ def check_matrix(tamma: Tamma, issuer: str) -> str:
         "POST /api/v1/tokens": {"label": "matrix"},
         "POST /api/v1/sessions/revocations": {"id": "none"},
         "POST /api/v1/sign-in-links": {},
+        "POST /codec/decode": {"payloads": []},
     }
     arguments = {
         "list_tasks": {}, "show_agents": {}, "show_permissions": {"project": "shop"},

@@ -73,6 +73,7 @@ impl PageServer {
             token: TOKEN.to_owned(),
             environment: BTreeMap::new(),
             operator: tamma_testkit::operator::test_operator(),
+            keys: tamma_testkit::keys::test_keys(),
             workflow_tuning: tamma_flow::WorkflowTuning::default(),
             // These tasks have no workflows.
             reconcile_interval: std::time::Duration::from_hours(24),

@@ -3,10 +3,17 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
+use anyhow::{Result, bail};
 use clap::Args;
+use tamma_keys::{KeyFile, KeyFileError, Keys};
 use tamma_store::ObjectStorage;
 
-use crate::{data_folder, roles};
+use crate::data_folder;
+use crate::roles::{self, now};
+use crate::temporal_connection::{TemporalTarget, TemporalTlsArgs};
+
+/// Name of the key file in the data folder.
+const KEYS_FILE: &str = "keys.json";
 
 /// Servers and folders that a command uses.
 #[derive(Debug, Args)]
@@ -43,12 +50,29 @@ pub(crate) struct BackendArgs {
         help = "Folder or bucket (s3://BUCKET/PREFIX) for large files such as transcripts, shared by the API server and all workers [default: objects in the data folder]"
     )]
     objects: Option<String>,
+    #[arg(
+        long,
+        env = "TAMMA_KEYS",
+        hide_env_values = true,
+        value_name = "FILE",
+        help = "Encryption keys, the same for all processes of an installation [default: keys.json in the data folder]"
+    )]
+    keys: Option<PathBuf>,
+    #[command(flatten)]
+    temporal_tls: TemporalTlsArgs,
 }
 
 impl BackendArgs {
     /// Private servers and all files in one data folder.
     pub(crate) fn private(data: PathBuf) -> Self {
-        Self { database: None, temporal: None, data: Some(data), objects: None }
+        Self {
+            database: None,
+            temporal: None,
+            data: Some(data),
+            objects: None,
+            keys: None,
+            temporal_tls: TemporalTlsArgs::default(),
+        }
     }
 
     /// Database URL. An empty value counts as unset.
@@ -70,10 +94,52 @@ impl BackendArgs {
         ObjectStorage::new(location).with_settings(settings)
     }
 
+    /// File of the encryption keys, by default in `data`.
+    pub(crate) fn key_file(&self, data: &Path) -> KeyFile {
+        key_file(self.keys.as_deref(), data)
+    }
+
+    /// Returns the URL of the database and the address of Temporal, for roles that start neither.
+    pub(crate) fn servers(&self) -> Result<(&str, &str)> {
+        match (self.database(), self.temporal()) {
+            (Some(database), Some(temporal)) => Ok((database, temporal)),
+            _ => bail!(
+                "no servers configured\n  help: set --database (TAMMA_DATABASE_URL) and --temporal \
+                 (TAMMA_TEMPORAL_ADDRESS), or use `tamma up`, which starts private ones"
+            ),
+        }
+    }
+
+    /// Returns the encryption keys. A private Temporal server belongs to this data folder alone, so its
+    /// keys are created with it. Another one can have other processes, which need the same keys.
+    pub(crate) fn open_keys(&self, data: &Path) -> Result<Keys, KeyFileError> {
+        let file = self.key_file(data);
+        if self.temporal().is_none() {
+            file.read_or_create(now())?;
+        }
+        Keys::open(file)
+    }
+
+    /// Returns the configured Temporal server. A private one gets its address when it has started, and
+    /// has no TLS: only this machine reaches it.
+    pub(crate) fn temporal_target(&self, keys: Keys) -> Result<TemporalTarget> {
+        let (address, tls) = match self.temporal() {
+            Some(address) => (address.to_owned(), self.temporal_tls.options()?),
+            None => (String::new(), None),
+        };
+        Ok(TemporalTarget { address, tls, keys })
+    }
+
     /// Data folder from the arguments, or `None` for the default.
     pub(crate) fn data(&self) -> Option<&Path> {
         self.data.as_deref().filter(|path| !path.as_os_str().is_empty())
     }
+}
+
+/// Returns the file of the encryption keys: the given one, or `keys.json` in the data folder.
+pub(crate) fn key_file(explicit: Option<&Path>, data: &Path) -> KeyFile {
+    let explicit = explicit.filter(|path| !path.as_os_str().is_empty());
+    KeyFile::new(explicit.map_or_else(|| data.join(KEYS_FILE), Path::to_owned))
 }
 
 /// Data folder of commands about the `tamma up` on this machine.
@@ -86,7 +152,7 @@ pub(crate) struct DataFolderArgs {
 
 impl DataFolderArgs {
     /// Returns the data folder. An empty value counts as unset.
-    pub(crate) fn resolve(&self) -> Result<PathBuf, data_folder::Error> {
+    pub(crate) fn resolve(&self) -> std::result::Result<PathBuf, data_folder::Error> {
         let data = self.data.as_deref().filter(|path| !path.as_os_str().is_empty());
         data_folder::resolve(data)
     }

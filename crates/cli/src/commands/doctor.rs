@@ -14,6 +14,7 @@ use tamma_connect::forge::Forge;
 use tamma_core::operator::OperatorConfig;
 use tamma_core::rules::{AgentRules, Rules, SandboxMode};
 use tamma_engine::sandbox;
+use tamma_keys::KeyFileError;
 use tokio::process::Command;
 
 use super::backend_args::BackendArgs;
@@ -154,11 +155,38 @@ async fn run_checks(backend: &BackendArgs, search: &ProgramSearch) -> Vec<Doctor
         Ok(data) => {
             checks.extend([check_data_folder(&data), check_disk_space(&data)]);
             checks.extend(check_operator_file(&data));
+            checks.extend(check_keys(backend, &data));
             checks.extend(check_forges(&data).await);
         }
         Err(error) => checks.push(DoctorCheck::failed("data folder", error)),
     }
     checks
+}
+
+/// Checks the encryption keys. Without them, `tamma up` creates some, but only for its private Temporal
+/// server.
+fn check_keys(backend: &BackendArgs, data: &Path) -> Option<DoctorCheck> {
+    const NAME: &str = "encryption keys";
+    match backend.key_file(data).read() {
+        Ok(ring) => {
+            let active = ring.describe().into_iter().find(|key| key.active);
+            Some(match active {
+                Some(key) => DoctorCheck::passed(NAME, format!("key {} is active", key.id)),
+                None => DoctorCheck::warning(
+                    NAME,
+                    "no key is active, so nothing is sealed",
+                    "run `tamma keys activate` once all processes have the key file",
+                ),
+            })
+        }
+        Err(KeyFileError::Missing { .. }) if backend.temporal().is_none() => None,
+        Err(error) => {
+            let error = format!("{:#}", anyhow::Error::from(error));
+            let (message, help) =
+                error.split_once("\n  help: ").unwrap_or((error.as_str(), "repair the file"));
+            Some(DoctorCheck::missing(NAME, message, help))
+        }
+    }
 }
 
 async fn check_git(search: &ProgramSearch) -> DoctorCheck {

@@ -44,7 +44,10 @@ const GROUPS: [(&str, &[&str]); 9] = [
         ],
     ),
     ("Sign-in", &["login", "logout", "session", "token"]),
-    ("Servers", &["serve", "work", "migrate", "maintenance", "mcp", "workspace", "capacity"]),
+    (
+        "Servers",
+        &["serve", "work", "migrate", "maintenance", "keys", "mcp", "workspace", "capacity"],
+    ),
     ("Evaluation", &["eval"]),
 ];
 

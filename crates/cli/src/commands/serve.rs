@@ -21,12 +21,14 @@ pub(super) struct ServeArgs {
 }
 
 pub(super) fn run(arguments: &ServeArgs) -> Result<ExitCode> {
+    arguments.backend.servers()?;
     let data = data_folder::resolve(arguments.backend.data())?;
     std::fs::create_dir_all(&data)?;
     let operator = operator_file::read(&data)?.unwrap_or_default();
+    let keys = arguments.backend.open_keys(&data)?;
     let objects = arguments.backend.objects(&data);
-    let server = Some(arguments.listen.server_config(&data, objects, operator)?);
+    let server = Some(arguments.listen.server_config(&data, objects, operator, keys.clone())?);
     let monitoring = arguments.monitoring.monitoring;
     let roles = ProcessRoles { server, worker: None, sign_in_as: None, monitoring, data };
-    roles::run_standalone(&arguments.backend, roles)
+    roles::run_standalone(&arguments.backend, keys, roles)
 }

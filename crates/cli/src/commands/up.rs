@@ -13,6 +13,7 @@ use serde_json::json;
 use tamma_connect::forge::Forges;
 use tamma_core::ids::ProjectId;
 use tamma_core::operator::OperatorConfig;
+use tamma_keys::Keys;
 use tamma_server::dto::{self, ProjectList};
 use tamma_store::{ObjectStorage, RegisteredProject, Store};
 use tokio::sync::mpsc;
@@ -29,6 +30,7 @@ use crate::progress::Progress;
 use crate::repository::Repository;
 use crate::roles::{self, Backends, ProcessRoles, SchemaStep};
 use crate::services::{self, DataFolderLock, PostgresService, ProgramSearch, TemporalService};
+use crate::temporal_connection::TemporalTarget;
 use crate::{
     background, client, commit_files, data_folder, endpoint, identity, operator_file,
     operator_token, output, remote_config,
@@ -111,6 +113,7 @@ impl ListenArgs {
         data: &Path,
         objects: ObjectStorage,
         operator: OperatorConfig,
+        keys: Keys,
     ) -> Result<tamma_server::ServerConfig> {
         let token = match self.token.clone().filter(|token| !token.is_empty()) {
             Some(token) => token,
@@ -122,6 +125,7 @@ impl ListenArgs {
             token,
             environment: roles::environment(),
             operator,
+            keys,
             workflow_tuning: roles::workflow_tuning(self.heartbeat_seconds),
             reconcile_interval: Duration::from_secs(u64::from(self.reconcile_seconds)),
             objects,
@@ -215,7 +219,9 @@ async fn up(arguments: &Args) -> Result<ExitCode> {
     };
     // Report an invalid configuration before anything starts.
     let operator = operator_file::read(&data)?.unwrap_or_default();
-    arguments.listen.server_config(&data, arguments.backend.objects(&data), operator)?.check()?;
+    let (keys, objects) = (arguments.backend.open_keys(&data)?, arguments.backend.objects(&data));
+    arguments.listen.server_config(&data, objects, operator, keys.clone())?.check()?;
+    let temporal = arguments.backend.temporal_target(keys)?;
     let stop = CancellationToken::new();
     roles::cancel_on_signal(&stop)?;
     if arguments.background {
@@ -223,7 +229,8 @@ async fn up(arguments: &Args) -> Result<ExitCode> {
     }
     let progress = Progress::new(arguments.quiet);
     let mut private = PrivateServices::start(&arguments.backend, &lock, progress).await?;
-    let servers = (private.database_url.clone(), private.temporal_address.clone());
+    let address = private.temporal_address.clone();
+    let servers = (private.database_url.clone(), TemporalTarget { address, ..temporal });
     let result = tokio::select! {
         result = run_roles(arguments, &data, repository.as_ref(), servers, progress, &stop) => result,
         failed = private.restart_on_exit(progress, &stop) => failed,
@@ -238,7 +245,7 @@ async fn run_roles(
     arguments: &Args,
     data: &Path,
     repository: Option<&Repository>,
-    (database, temporal): (String, String),
+    (database, temporal): (String, TemporalTarget),
     progress: Progress,
     stop: &CancellationToken,
 ) -> Result<()> {
@@ -257,8 +264,10 @@ async fn run_roles(
     let slots = arguments.slots.map(usize::from).or_else(configured).unwrap_or(DEFAULT_SLOTS);
     let objects = arguments.backend.objects(data);
     let (terminal, messages) = mpsc::unbounded_channel();
-    let server = arguments.listen.server_config(data, objects.clone(), operator.clone())?;
-    let worker = roles::worker_config(data, objects, slots, &arguments.prompts)?;
+    let keys = backends.keys.clone();
+    let server = arguments.listen.server_config(data, objects.clone(), operator.clone(), keys)?;
+    let file = arguments.backend.key_file(data);
+    let worker = roles::worker_config(data, objects, slots, &arguments.prompts, &file)?;
     let public_url = server.public_url.clone();
     let roles = ProcessRoles {
         server: Some(tamma_server::ServerConfig { terminal: Some(terminal), ..server }),

@@ -32,13 +32,16 @@ pub(super) struct WorkArgs {
 }
 
 pub(super) fn run(arguments: &WorkArgs) -> Result<ExitCode> {
+    arguments.backend.servers()?;
     let data = data_folder::resolve(arguments.backend.data())?;
+    let keys = arguments.backend.open_keys(&data)?;
     let objects = arguments.backend.objects(&data);
     let slots = usize::from(arguments.slots);
-    let worker = roles::worker_config(&data, objects, slots, &arguments.prompts)?;
+    let file = arguments.backend.key_file(&data);
+    let worker = roles::worker_config(&data, objects, slots, &arguments.prompts, &file)?;
     let drain = Duration::from_secs(u64::from(arguments.drain_seconds));
     let worker = Some(tamma_worker::WorkerConfig { drain, ..worker });
     let monitoring = arguments.monitoring.monitoring;
     let roles = ProcessRoles { server: None, worker, sign_in_as: None, monitoring, data };
-    roles::run_standalone(&arguments.backend, roles)
+    roles::run_standalone(&arguments.backend, keys, roles)
 }

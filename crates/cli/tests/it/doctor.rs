@@ -215,4 +215,8 @@ fn configured_servers_are_checked_without_printing_passwords() {
         assert!(check["message"].as_str().unwrap().contains("cannot reach"), "{check}");
     }
     assert!(!answer.to_string().contains("secret"));
+    // Another Temporal server needs the keys of its installation.
+    let (_, keys) = machine.answer(&arguments, "encryption keys");
+    assert_eq!(keys["verdict"], "missing");
+    assert!(keys["help"].as_str().unwrap().contains("tamma keys create"), "{keys}");
 }

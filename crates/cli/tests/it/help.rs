@@ -85,6 +85,7 @@ fn commands_are_listed_in_groups() {
       work          Start a worker
       migrate       Run database migrations
       maintenance   Keep agents from starting, during maintenance (operators only)
+      keys          Create, list and rotate encryption keys
       mcp           Run Tamma as an MCP server
       workspace     List and reclaim disk space used by tasks
       capacity      Estimate machines, databases and cost of a load

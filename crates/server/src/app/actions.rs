@@ -138,7 +138,7 @@ impl App {
     /// Converts a failed workflow update to an error for the person.
     pub(super) async fn update_error(&self, task: TaskId, error: WorkflowUpdateError) -> Error {
         match error {
-            WorkflowUpdateError::Failed(failure) => Error::Refused(failure.message.clone()),
+            WorkflowUpdateError::Failed(failure) => self.refused_update(*failure).await,
             // The workflow is closed, or its history has passed the retention period.
             WorkflowUpdateError::NotFound(status) => match self.task_loop(task).await {
                 Ok(task_loop) if task_loop.state.is_terminal() => {

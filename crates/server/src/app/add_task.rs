@@ -107,7 +107,7 @@ impl App {
         let tuning = self.tuning_for(behaviour);
         let input = WorkflowInput { rules: rules.clone(), tuning, origin };
         let reuse = WorkflowIdReusePolicy::RejectDuplicate;
-        let started = self.start_workflow(&task.title, input, &first.next, reuse).await?;
+        let started = self.start_workflow(input, &first.next, reuse).await?;
         let created = matches!(started, StartedWorkflow::New(_));
         if created {
             self.store.insert_task(&task, &first, &rules).await?;
@@ -168,13 +168,12 @@ impl App {
             Ok(None) => return Err(unavailable("the workflow has no history".into())),
             Err(late) => return Err(unavailable(late.into())),
         };
-        workflow_input(event)
+        workflow_input(self.open_payloads(event).await?)
     }
 
     /// Starts the workflow of a task at a state of its state machine.
     pub(super) async fn start_workflow(
         &self,
-        title: &str,
         input: WorkflowInput,
         task_loop: &TaskLoop,
         reuse: WorkflowIdReusePolicy,
@@ -184,7 +183,7 @@ impl App {
             .id_reuse_policy(reuse)
             .task_timeout(TASK_TIMEOUT)
             .search_attributes(SearchAttributes::new(search_attributes::initial_values(task_loop)))
-            .static_summary(title.to_owned())
+            // No summary: Temporal's client would not seal it.
             .build();
         let started = self.temporal.start_workflow(TaskWorkflow::run, input, options);
         match tokio::time::timeout(TEMPORAL_TIMEOUT, started).await {

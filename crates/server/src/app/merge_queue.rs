@@ -89,7 +89,7 @@ impl App {
         match tokio::time::timeout(TEMPORAL_TIMEOUT, update).await {
             Ok(Ok(())) => {}
             Ok(Err(WorkflowUpdateError::Failed(failure))) => {
-                return Err(Error::Refused(failure.message.clone()));
+                return Err(self.refused_update(*failure).await);
             }
             Ok(Err(WorkflowUpdateError::NotFound(_))) => {
                 return Err(Error::Refused(format!("the merge queue of {queue} is not running")));

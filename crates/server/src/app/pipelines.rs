@@ -127,7 +127,6 @@ impl App {
                 .id_conflict_policy(WorkflowIdConflictPolicy::Fail)
                 .id_reuse_policy(WorkflowIdReusePolicy::AllowDuplicate)
                 .task_timeout(TASK_TIMEOUT)
-                .static_summary(format!("{} {}", story.feature_dir, story.story_id))
                 .build();
         let started = self.temporal.start_workflow(PipelineWorkflow::run, input, options);
         match tokio::time::timeout(TEMPORAL_TIMEOUT, started).await {
@@ -177,7 +176,7 @@ impl App {
             Ok(Ok(Ok(_))) => self.pipeline_view(id).await,
             Ok(Ok(Err(refusal))) => Err(Error::Refused(refusal)),
             Ok(Err(WorkflowUpdateError::Failed(failure))) => {
-                Err(Error::Refused(failure.message.clone()))
+                Err(self.refused_update(*failure).await)
             }
             Ok(Err(WorkflowUpdateError::NotFound(_))) => {
                 let ended = || format!("the run of {} has ended", story.story_id);

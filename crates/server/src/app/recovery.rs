@@ -14,7 +14,7 @@ use tamma_core::task_loop::{EventKind, Refusal, StepRecord, TaskEvent, begin, st
 use tamma_core::version::FormatVersion;
 use tamma_flow::{
     CarriedState, TaskStatus as WorkflowStatus, TaskWorkflow, WorkflowInput, WorkflowOrigin,
-    workflow_id,
+    failure_message, workflow_id,
 };
 use temporalio_client::errors::{WorkflowInteractionError, WorkflowQueryError};
 use temporalio_client::{
@@ -156,8 +156,7 @@ impl App {
                 WorkflowFinding::Completed(_) => WorkflowIdReusePolicy::AllowDuplicate,
                 _ => WorkflowIdReusePolicy::AllowDuplicateFailedOnly,
             };
-            let title = &stored.task.title;
-            match self.start_workflow(title, input, &record.next, reuse).await? {
+            match self.start_workflow(input, &record.next, reuse).await? {
                 StartedWorkflow::New(run_id) => {
                     self.store.save_workflow_run(task, &run_id).await?;
                     // Facts that the old workflow took to its end are sent again.
@@ -236,7 +235,12 @@ impl App {
             Ok(None) => return Err(unavailable("the workflow has no close event".into())),
             Err(late) => return Err(unavailable(late.into())),
         };
-        Ok(close_finding(event))
+        // A lost key must not keep the task from being recovered.
+        let opened = self.open_payloads(event.clone()).await;
+        Ok(close_finding(opened.unwrap_or_else(|error| {
+            tracing::warn!(%task, %error, "cannot read why the workflow was closed");
+            event
+        })))
     }
 
     async fn terminate_workflow(
@@ -281,7 +285,7 @@ fn close_finding(event: HistoryEvent) -> WorkflowFinding {
             let mut reasons = Vec::new();
             let mut next = it.failure.as_ref();
             while let Some(failure) = next {
-                reasons.push(failure.message.clone());
+                reasons.push(failure_message(failure));
                 next = failure.cause.as_deref();
             }
             WorkflowFinding::Failed { reason: reasons.join(": ") }

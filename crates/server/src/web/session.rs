@@ -188,6 +188,34 @@ pub(super) async fn require_session(
     response
 }
 
+/// Returns the person who has signed in with a browser, for requests that are not pages.
+pub(crate) async fn session_principal(
+    authenticator: &Authenticator,
+    headers: &HeaderMap,
+) -> Result<Option<(CallerRights, Principal)>, Error> {
+    let Some(secret) = read_cookie(headers, SESSION_COOKIE).filter(|secret| secret.len() == 64)
+    else {
+        return Ok(None);
+    };
+    let Some(stored) = authenticator.session(Digest::of(secret.as_bytes())).await? else {
+        return Ok(None);
+    };
+    let credential = stored.credential;
+    let rights = match &credential {
+        Some(credential) => authenticator.rights_of_credential(credential).await?,
+        None => AccessRights::Operator,
+    };
+    let person = credential.as_ref().map(|_| stored.person.clone());
+    let principal = Principal {
+        name: stored.person,
+        auth_method: credential.map_or(AuthMethod::ServerToken, |credential| credential.method),
+        interface: RequestInterface::Web,
+        rights: rights.clone(),
+        manages_credentials: false,
+    };
+    Ok(Some((CallerRights { person, rights }, principal)))
+}
+
 /// Adds `Secure` to all cookies, so that browsers never send them without TLS.
 pub(super) fn make_cookies_secure(response: &mut Response) {
     let header::Entry::Occupied(mut cookies) = response.headers_mut().entry(header::SET_COOKIE)

@@ -8,6 +8,7 @@ mod audit_log;
 mod authentication;
 mod browser;
 mod chat;
+mod codec_endpoint;
 mod fake_forge;
 mod fake_provider;
 mod forge_polling;
@@ -31,5 +32,6 @@ mod review_pages;
 mod runs;
 mod tasks;
 mod test_server;
+mod tls;
 #[path = "../../../core/tests/it/world.rs"]
 mod world;

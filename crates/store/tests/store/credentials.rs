@@ -57,6 +57,23 @@ async fn log_in(store: &Store, id: u128, person: &str, groups: &[String]) -> Uui
     login
 }
 
+#[tokio::test]
+async fn tokens_of_open_logins_are_sealed_again_unless_a_check_was_faster() {
+    let (_database, store) = fresh().await;
+    let first = log_in(&store, 10, "Ada", &[]).await;
+    let second = log_in(&store, 20, "Bob", &[]).await;
+    let ended = log_in(&store, 30, "Cy", &[]).await;
+    store.finish_login_check(ended, LoginCheck::Refused, day(1)).await.expect("ended");
+    let others =
+        async |after: Uuid| store.logins_sealed_otherwise("new.", after, 10).await.expect("read");
+    let sealed = "sealed".to_owned();
+    assert_eq!(others(Uuid::nil()).await, [(first, sealed.clone()), (second, sealed.clone())]);
+    assert_eq!(others(first).await, [(second, sealed.clone())]);
+    store.replace_login_tokens(first, "sealed", "new.1").await.expect("replaced");
+    store.replace_login_tokens(second, "another", "new.2").await.expect("nothing replaced");
+    assert_eq!(others(Uuid::nil()).await, [(second, sealed)]);
+}
+
 async fn open_cli(store: &Store, login: Uuid, person: &str, secret: &[u8]) {
     let person = name(person);
     let new = NewSession {

@@ -31,5 +31,6 @@ mod retention;
 mod row_security;
 mod runs;
 mod schema;
+mod tls;
 #[path = "../../../core/tests/it/world.rs"]
 mod world;

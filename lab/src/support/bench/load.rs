@@ -230,7 +230,6 @@ pub(crate) async fn start_task(cluster: &BenchCluster, number: u64) -> Result<St
     let options = WorkflowStartOptions::new(tamma_flow::TASK_QUEUE, id.clone())
         .search_attributes(SearchAttributes::new(search_attributes::initial_values(&first.next)))
         .task_timeout(Duration::from_secs(5))
-        .static_summary(task.title.clone())
         .build();
     let origin = WorkflowOrigin::New { received, task: Box::new(task) };
     let input =
