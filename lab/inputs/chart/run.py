@@ -12,6 +12,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -201,6 +202,31 @@ def check_copies(chart):
     check(about["version"] == about["appVersion"] == version, f"the chart is not at version {version}")
 
 
+def check_compose(packaging):
+    """Checks the compose file against the schema of the specification, and the settings of its containers."""
+    compose = yaml.safe_load((packaging / "compose/compose.yaml").read_text())
+    jsonschema.validate(compose, json.loads((TOOLS / "compose-spec.json").read_text()))
+    for name, service in compose["services"].items():
+        check(service["cap_drop"] == ["ALL"] and "no-new-privileges:true" in service["security_opt"], f"{name} of the compose file has privileges")
+        own = set(service["security_opt"]) - {"no-new-privileges:true"}
+        expected = {"seccomp:../container/seccomp.json", "systempaths=unconfined", "apparmor=unconfined"}
+        check(own == (expected if name == "worker" else set()), f"{name} of the compose file has {own}")
+    check((packaging / "compose" / "../container/seccomp.json").exists(), "the profile of the compose file does not exist")
+
+
+def check_units(packaging):
+    """Checks the exposure of the systemd units, where systemd is installed."""
+    if not shutil.which("systemd-analyze"):
+        print("- systemd-analyze is not installed; the units are not checked", flush=True)
+        return
+    for name, threshold in (("server", 15), ("worker", 35)):
+        unit = packaging / f"systemd/tamma-{name}.service"
+        done = subprocess.run(["systemd-analyze", "security", "--offline=true", f"--threshold={threshold}", "--no-pager", unit],
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        check(done.returncode == 0, f"{unit.name} is more exposed than {threshold / 10}:\n{done.stdout[-200:]}")
+        print(f"✓ {done.stdout.strip().splitlines()[-1].removeprefix('→ ')}", flush=True)
+
+
 def install(program, chart, values, home):
     """Installs and upgrades the chart, and returns what it wrote, without the records of Helm."""
     recorder = Recorder()
@@ -231,6 +257,8 @@ def main():
         home = pathlib.Path(scratch)
         try:
             check_copies(chart)
+            check_compose(chart.parents[1])
+            check_units(chart.parents[1])
             files = sorted(chart.glob("values-*.yaml"))
             total = 0
             for values in files:
