@@ -12,6 +12,7 @@ import json
 import os
 import pathlib
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -24,7 +25,8 @@ import yaml
 from api_server import VERSION, Recorder
 
 HERE = pathlib.Path(__file__).resolve().parent
-CHART = HERE.parents[2] / "packaging/helm/tamma"
+REPOSITORY = HERE.parents[2]
+CHART = REPOSITORY / "packaging/helm/tamma"
 # .ci/tools has the same version.
 TOOLS = pathlib.Path(os.environ.get("XDG_CACHE_HOME", pathlib.Path.home() / ".cache")) / "tamma/tools/helm-4.3.1"
 # Kinds of the Prometheus operator and of KEDA, with the files of their definitions.
@@ -60,7 +62,7 @@ def check(passed, text):
 def helm(program, arguments, kubeconfig, home):
     environment = {"PATH": os.environ["PATH"], "HOME": str(home), "KUBECONFIG": str(kubeconfig), "NO_PROXY": "*"}
     return subprocess.run([program, *map(str, arguments)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                          stderr=subprocess.STDOUT, text=True, env=environment, timeout=300)
+                          stderr=subprocess.STDOUT, text=True, env=environment, timeout=300, cwd=REPOSITORY)
 
 
 def pods(thing):
@@ -249,6 +251,21 @@ def install(program, chart, values, home):
     return [thing for (kind, name), thing in things.items() if not name.startswith("sh.helm.release")]
 
 
+def run_page(program, home):
+    """Runs the `helm` commands of the page in their order, and returns their number."""
+    text = (REPOSITORY / "docs/kubernetes.md").read_text()
+    commands = [shlex.split(line)[1:] for line in re.findall(r"^\$ (helm .*)$", text, re.M)]
+    recorder = Recorder()
+    try:
+        kubeconfig = recorder.kubeconfig(home / "kubeconfig-page")
+        for command in commands:
+            done = helm(program, command, kubeconfig, home)
+            check(done.returncode == 0, f"helm {' '.join(command)} failed:\n{done.stdout}")
+    finally:
+        recorder.stop()
+    return len(commands)
+
+
 def main():
     program, chart = TOOLS / "helm", CHART
     if not program.exists():
@@ -276,12 +293,13 @@ def main():
                 done = helm(program, ["template", "tamma", chart, "--values", files[0], "--set", setting], home / "none", home)
                 check(done.returncode != 0 and named in done.stdout.replace(".", "/"), f"`--set {setting}` is not refused:\n{done.stdout[-400:]}")
                 print(f"✓ refused: {setting}", flush=True)
+            commands = run_page(program, home)
         except Failure as failure:
             print(f"✗ {failure}", file=sys.stderr)
             print("chart: failed: " + str(failure).splitlines()[0])
             sys.exit(1)
     print(f"chart: {len(files)} values files installed, upgraded and removed, {total} objects valid for Kubernetes "
-          f"{'.'.join(VERSION)}, {len(WRONG)} wrong values refused")
+          f"{'.'.join(VERSION)}, {len(WRONG)} wrong values refused, {commands} commands of docs/kubernetes.md run")
 
 
 if __name__ == "__main__":

@@ -46,6 +46,8 @@ NOT_RUN = [
     (r"docs/pipelines\.md: tamma pipeline run ", "takes minutes; `just lab pipeline` runs it in every phase"),
     (r"docs/people\.md: claude mcp ", "needs Claude Code; `just lab mcp` runs it"),
     (r"docs/sign-in\.md: tamma ", "needs an identity provider; `just lab identity` signs in with two"),
+    (r"docs/kubernetes\.md: (just|skopeo|kubectl) ", "needs a registry or a cluster; `just lab image` builds the image"),
+    (r"docs/kubernetes\.md: helm ", "needs Helm; `just lab chart` runs it"),
     (r"docs/operating\.md: tamma (serve|work) --monitoring ", "listens on fixed ports; `just lab observe` runs it"),
 ]
 
