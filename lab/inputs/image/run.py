@@ -110,12 +110,27 @@ def default_seccomp(profile):
     return {**profile, "syscalls": [*rules, {"names": ["clone"], "action": "SCMP_ACT_ALLOW", "args": flags}]}
 
 
+def volume(folder, name, in_user_namespace):
+    """Makes a volume: an emptyDir with `fsGroup`, or a new volume of a container engine."""
+    path = folder / name
+    path.mkdir()
+    if in_user_namespace:
+        os.chown(path, SHIFT, SHIFT + USER)
+        path.chmod(0o2777)
+    else:
+        os.chown(path, USER, USER)
+        path.chmod(0o700)
+    return path
+
+
 def bundle(image, root, arguments, case, mounts, environment):
     """Writes the configuration of a container, as a hardened pod gets it, and returns its folder."""
     in_user_namespace, unmasked, own_seccomp, _ = CASES[case]
     profile = json.loads((REPOSITORY / "packaging/container/seccomp.json").read_text())
     namespaces = ["pid", "ipc", "uts", "mount", "network", "cgroup"] + (["user"] if in_user_namespace else [])
     options = ["nosuid", "nodev"]
+    folder = root.parent / f"bundle-{case}-{time.monotonic_ns()}"
+    folder.mkdir()
     config = {
         "ociVersion": "1.0.2",
         "hostname": "tamma",
@@ -137,10 +152,8 @@ def bundle(image, root, arguments, case, mounts, environment):
             {"destination": "/dev/shm", "type": "tmpfs", "source": "shm", "options": [*options, "mode=1777"]},
             {"destination": "/sys", "type": "sysfs", "source": "sysfs", "options": [*options, "noexec", "ro"]},
             {"destination": "/tmp", "type": "tmpfs", "source": "tmp", "options": [*options, "mode=1777"]},
-            {"destination": "/home/tamma", "type": "tmpfs", "source": "home",
-             "options": [*options, "mode=700", f"uid={USER}", f"gid={USER}"]},
-            {"destination": "/var/lib/tamma", "type": "tmpfs", "source": "data",
-             "options": [*options, "mode=700", f"uid={USER}", f"gid={USER}"]},
+            *[{"destination": destination, "type": "bind", "source": str(volume(folder, name, in_user_namespace)),
+               "options": ["bind", "rw", *options]} for name, destination in (("home", "/home/tamma"), ("data", "/var/lib/tamma"))],
             *[{"destination": inside, "type": "bind", "source": str(outside), "options": ["bind", "ro"]}
               for inside, outside in mounts.items()],
         ],
@@ -156,8 +169,6 @@ def bundle(image, root, arguments, case, mounts, environment):
     if in_user_namespace:
         mapping = [{"containerID": 0, "hostID": SHIFT, "size": 65536}]
         config["linux"].update(uidMappings=mapping, gidMappings=mapping)
-    folder = root.parent / f"bundle-{case}-{time.monotonic_ns()}"
-    folder.mkdir()
     (folder / "config.json").write_text(json.dumps(config, indent=1))
     return folder
 
