@@ -3,6 +3,7 @@
 It has no controllers. A job is complete at once, because Helm waits for its hooks.
 """
 
+import base64
 import http.server
 import json
 import re
@@ -14,7 +15,7 @@ import yaml
 
 VERSION = ("1", "37")
 
-# Group and version, kind, plural, and whether it belongs to a namespace.
+# Group and version, kind, and plural.
 RESOURCES = [
     ("v1", "ConfigMap", "configmaps"),
     ("v1", "Namespace", "namespaces"),
@@ -39,10 +40,59 @@ CLUSTER_WIDE = {"namespaces"}
 
 def groups():
     found = {}
-    for version, _, _ in RESOURCES:
+    for version in sorted({version for version, _, _ in RESOURCES}):
         if "/" in version:
             found.setdefault(version.split("/")[0], []).append(version)
     return found
+
+
+def fields(message):
+    """Fields with a length of a protobuf message, as pairs of number and bytes."""
+    place = 0
+
+    def number():
+        nonlocal place
+        value = shift = 0
+        while True:
+            byte = message[place]
+            place += 1
+            value |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                return value
+    while place < len(message):
+        key = number()
+        if key & 7 == 2:
+            size = number()
+            yield key >> 3, message[place:place + size]
+            place += size
+        elif key & 7 == 0:
+            number()
+        else:
+            raise ValueError("unknown type of a field")
+
+
+def read_secret(message):
+    """Helm's own records are secrets, the only objects that come as protobuf."""
+    def mapping(entry):
+        parts = dict(fields(entry))
+        return parts[1].decode(), parts.get(2, b"")
+    [raw] = [content for field, content in fields(message.removeprefix(b"k8s\0")) if field == 2]
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"labels": {}}, "data": {}}
+    for field, content in fields(raw):
+        if field == 1:
+            for part, value in fields(content):
+                if part == 1:
+                    secret["metadata"]["name"] = value.decode()
+                elif part == 11:
+                    name, label = mapping(value)
+                    secret["metadata"]["labels"][name] = label.decode()
+        elif field == 2:
+            name, value = mapping(content)
+            secret["data"][name] = base64.b64encode(value).decode()
+        elif field == 3:
+            secret["type"] = content.decode()
+    return secret
 
 
 class Recorder(http.server.ThreadingHTTPServer):
@@ -116,6 +166,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def body(self):
         length = int(self.headers.get("Content-Length") or 0)
         text = self.rfile.read(length)
+        if text.startswith(b"k8s\0") and "/secrets" in self.path and self.command in ("POST", "PUT"):
+            return read_secret(text)
+        if text.startswith(b"k8s\0"):
+            return {}
         # Server-side apply sends YAML, of which JSON is a part.
         return yaml.safe_load(text) if text else {}
 
@@ -134,6 +188,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
                         "preferredVersion": {"groupVersion": versions[0], "version": versions[0].split("/")[1]}}
                        for name, versions in groups().items()]
             return {"kind": "APIGroupList", "apiVersion": "v1", "groups": entries}
+        if path == "/openapi/v3":
+            versions = sorted({version for version, _, _ in RESOURCES})
+            return {"paths": {self.root(version): {"serverRelativeURL": f"/openapi/v3/{self.root(version)}"} for version in versions}}
+        if path.startswith("/openapi/v3/"):
+            return self.description(path.removeprefix("/openapi/v3/"))
         found = re.fullmatch(r"/api/(v1)|/apis/([^/]+/[^/]+)", path)
         if not found:
             return None
@@ -141,6 +200,23 @@ class Handler(http.server.BaseHTTPRequestHandler):
         kinds = [{"name": plural, "singularName": kind.lower(), "namespaced": plural not in CLUSTER_WIDE, "kind": kind, "verbs": VERBS}
                  for group, kind, plural in RESOURCES if group == version]
         return {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": version, "resources": kinds} if kinds else None
+
+    @staticmethod
+    def root(version):
+        return f"apis/{version}" if "/" in version else f"api/{version}"
+
+    def description(self, root):
+        """Says that the server validates the fields of every kind, so that Helm leaves it to the server."""
+        parameters = [{"name": "fieldValidation", "in": "query", "schema": {"type": "string", "uniqueItems": True}}]
+        paths = {}
+        for version, kind, plural in RESOURCES:
+            if self.root(version) == root:
+                group, _, number = version.rpartition("/")
+                operation = {"parameters": parameters, "responses": {},
+                             "x-kubernetes-action": "patch",
+                             "x-kubernetes-group-version-kind": {"group": group, "version": number, "kind": kind}}
+                paths[f"/{root}/namespaces/{{namespace}}/{plural}/{{name}}"] = {"patch": operation}
+        return {"openapi": "3.0.0", "info": {"title": "Recorder", "version": "1"}, "paths": paths} if paths else None
 
     def selected(self, path, query):
         """Objects of a collection, by the labels and fields that Helm selects with."""
