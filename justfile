@@ -132,9 +132,14 @@ lab-tools call:
 # Build the container image from an optimised program, without a container engine (docs/kubernetes.md).
 [group("try")]
 image *args:
+    #!/usr/bin/env bash
+    set -euo pipefail
     TAMMA_TOOLS=image bash .ci/tools
     cargo build --quiet --locked --release -p tamma-cli
-    packaging/container/build "$(just target)/release/tamma" --out "$(just target)/packages" {{ args }}
+    target="$(just target)"
+    mkdir -p "$target/packages"
+    strip -o "$target/packages/tamma" "$target/release/tamma"
+    packaging/container/build "$target/packages/tamma" --out "$target/packages" {{ args }}
 
 # Run every experiment in full and print a table of results (takes hours).
 [group("deep")]
