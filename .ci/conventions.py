@@ -377,11 +377,24 @@ def check_migrations(report):
             report.add(".ci/conventions.py", f"the check of migrations misjudges: {sql}")
 
 
+def check_chart(report):
+    """The chart has the version of the workspace, and equal copies of files that Helm cannot read elsewhere."""
+    packaging, chart = ROOT / "packaging", "packaging/helm/tamma"
+    for copy, original in (("files/rules.yml", "monitoring/rules.yml"), ("files/seccomp.json", "container/seccomp.json")):
+        if (ROOT / chart / copy).read_bytes() != (packaging / original).read_bytes():
+            report.add(f"{chart}/{copy}", f"differs from packaging/{original}: copy it again")
+    version = tomllib.loads((ROOT / "Cargo.toml").read_text(encoding="utf-8"))["workspace"]["package"]["version"]
+    found = re.findall(r"^(?:version|appVersion): (\S+)$", (ROOT / chart / "Chart.yaml").read_text(encoding="utf-8"), re.M)
+    if found != [version, version]:
+        report.add(f"{chart}/Chart.yaml", f"`version` and `appVersion` are not {version}")
+
+
 def check():
     report = Report()
     for rule in (
         check_definitions, check_doc_openings, check_source, check_crates, check_words, check_documents,
         check_packages, check_requirements, check_security, check_monitoring, check_migrations,
+        check_chart,
     ):
         rule(report)
     for problem in report.problems:

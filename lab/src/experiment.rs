@@ -14,10 +14,10 @@ use crate::support::bench::work;
 use crate::support::verdict::Verdict;
 use crate::{
     agents, alerts, audit, bench_agents, bench_board, bench_core, bench_gateway, bench_loop,
-    bench_store, bench_waiting, browser, canary, chaos, chat, cluster, crash_recovery, docs,
-    escalation, eval, false_claims, first_minute, forge, hostile_repositories, identity, knowledge,
-    learning, learning_loop, mcp, merge_queue, objects, observe, pipeline, reconcile, restore,
-    review, sandbox_escape, task_cost, tenancy, top, upgrade,
+    bench_store, bench_waiting, browser, canary, chaos, chart, chat, cluster, crash_recovery, docs,
+    escalation, eval, false_claims, first_minute, forge, hostile_repositories, identity, image,
+    knowledge, learning, learning_loop, mcp, merge_queue, objects, observe, pipeline, reconcile,
+    restore, review, sandbox_escape, task_cost, tenancy, top, upgrade,
 };
 
 /// Run one experiment
@@ -39,6 +39,10 @@ struct Args {
 enum Experiment {
     /// Install Tamma from its packages on a minimal system, and take the first task to its end
     FirstMinute(first_minute::Args),
+    /// Build the container image, and run it hardened, with and without a sandbox for agents
+    Image(image::Args),
+    /// Install the Helm chart on a recording API server, and check what it gets
+    Chart,
     /// Run every command of the documentation, and compare its output
     Docs(docs::Args),
     /// Run each built-in agent through one contract against a scripted model
@@ -154,6 +158,8 @@ pub fn main() -> ExitCode {
 async fn run(experiment: Experiment, quick: bool) -> Result<Verdict> {
     match experiment {
         Experiment::FirstMinute(own) => first_minute::run(&own, quick).await,
+        Experiment::Image(own) => image::run(&own, quick).await,
+        Experiment::Chart => chart::run().await,
         Experiment::Docs(own) => docs::run(&own).await,
         Experiment::Agents(own) => agents::run(&own, quick).await,
         Experiment::Review(own) => review::run(&own, quick).await,

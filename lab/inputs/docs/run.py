@@ -50,6 +50,8 @@ NOT_RUN = [
      "needs a PostgreSQL server of its own; `just lab restore` runs the script"),
     (r"docs/operating\.md: curl --silent http://127\.0\.0\.1:9464/metrics", "fixed port; `just lab observe` reads it"),
     (r"docs/organisations\.md: tamma ", "divides the Tamma that the pages share; `just lab tenancy` runs it"),
+    (r"docs/kubernetes\.md: (just|skopeo|kubectl) ", "needs a registry or a cluster; `just lab image` builds the image"),
+    (r"docs/kubernetes\.md: helm ", "needs Helm; `just lab chart` runs it"),
     (r"docs/operating\.md: tamma (serve|work) --monitoring ", "listens on fixed ports; `just lab observe` runs it"),
 ]
 

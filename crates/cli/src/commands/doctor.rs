@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{ExitCode, Stdio};
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use serde::Serialize;
 use serde_json::json;
 use tamma_connect::forge::Forge;
@@ -39,6 +39,9 @@ const LOW_FREE_SPACE: u64 = 5 << 30;
 pub(super) struct Args {
     #[command(flatten)]
     backend: BackendArgs,
+    /// Report only this check, such as `sandbox`; can be repeated
+    #[arg(long, value_name = "NAME")]
+    only: Vec<String>,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -102,8 +105,18 @@ impl DoctorCheck {
 
 pub(super) fn run(arguments: &Args) -> Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let checks =
+    let mut checks =
         runtime.block_on(run_checks(&arguments.backend, &ProgramSearch::from_environment()));
+    if let Some(unknown) =
+        arguments.only.iter().find(|only| checks.iter().all(|check| check.name != **only))
+    {
+        let mut names: Vec<_> = checks.iter().map(|check| check.name).collect();
+        names.dedup();
+        bail!("unknown check `{unknown}`; use one of {}", names.join(", "));
+    }
+    if !arguments.only.is_empty() {
+        checks.retain(|check| arguments.only.iter().any(|only| only == check.name));
+    }
     let ready = checks.iter().all(|check| check.status != CheckStatus::Missing);
     print_checks(arguments, &checks, ready)?;
     Ok(if ready { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -126,6 +139,10 @@ fn print_checks(arguments: &Args, checks: &[DoctorCheck], ready: bool) -> Result
     let failed = checks.iter().filter(|check| check.status == CheckStatus::Missing);
     let mut failed: Vec<_> = failed.map(|check| check.name).collect();
     failed.dedup();
+    // A part of the checks does not tell that a task can run.
+    if !arguments.only.is_empty() {
+        return Ok(());
+    }
     writeln!(out)?;
     if failed.is_empty() {
         writeln!(out, "Ready: tasks can run on this machine.")?;

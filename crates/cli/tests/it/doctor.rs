@@ -129,6 +129,19 @@ fn doctor_changes_nothing() {
 }
 
 #[test]
+fn one_check_alone_decides_if_it_is_named() {
+    let machine = DoctorFixture::complete();
+    fs::remove_file(machine.path().join("bin/gemini")).unwrap();
+    let report = machine.report(&["--only", "git"]);
+    assert_eq!(report, ("✓ git: 2.47.3".to_owned(), Some(0)));
+    let (_, code) = machine.report(&["--only", "git", "--only", "agents"]);
+    assert_eq!(code, Some(1));
+    let output = machine.doctor(&["--only", "gti"]).output().unwrap();
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(error.contains("unknown check `gti`; use one of git, PostgreSQL"), "{error}");
+}
+
+#[test]
 fn a_machine_is_not_ready_if_nothing_can_work_on_a_task() {
     let machine = DoctorFixture::complete();
     fs::remove_file(machine.path().join("bin/bwrap")).unwrap();
