@@ -33,12 +33,14 @@ TOOLS = pathlib.Path(os.environ.get("XDG_CACHE_HOME", pathlib.Path.home() / ".ca
 CUSTOM = {"PodMonitor": "monitoring.coreos.com_podmonitors.yaml", "PrometheusRule": "monitoring.coreos.com_prometheusrules.yaml",
           "ScaledObject": "keda.sh_scaledobjects.yaml"}
 # What the administrator makes before the installation.
-EXISTING = {"tamma-database", "tamma-token", "tamma-agents", "tamma-operator", "tamma-tls", "registry", "tamma-objects",
+EXISTING = {"tamma-database", "tamma-token", "tamma-keys", "tamma-agents", "tamma-operator", "tamma-tls", "registry", "tamma-objects",
             "tamma-repositories"}
 # Wrong values, and what the refusal names.
 WRONG = [
     ("database.existingSecret=", "/database/existingSecret"),
     ("temporal.address=temporal.example.com", "/temporal/address"),
+    ("keys.existingSecret=", "/keys/existingSecret"),
+    ("objects.location=gs://tamma", "/objects/location"),
     ("server.replicas=0", "/server/replicas"),
     ("server.replica=2", "replica"),
     ("workerGroups.default.slots=0", "/workerGroups/default/slots"),

@@ -80,10 +80,17 @@ appArmorProfile: { type: Localhost, localhostProfile: {{ . }} }
   valueFrom: { secretKeyRef: { name: {{ .Values.database.existingSecret }}, key: {{ .Values.database.key }} } }
 - name: TAMMA_TEMPORAL_ADDRESS
   value: {{ .Values.temporal.address | quote }}
+{{- if .Values.temporal.tls }}
+- name: TAMMA_TEMPORAL_TLS
+  value: "true"
+{{- end }}
 - name: TAMMA_DATA
   value: /var/lib/tamma
+# In the data folder, which agents cannot read. A folder, so that a changed secret arrives without a restart.
+- name: TAMMA_KEYS
+  value: /var/lib/tamma/keys/keys.json
 - name: TAMMA_OBJECTS
-  value: /var/lib/tamma/objects
+  value: {{ default "/var/lib/tamma/objects" .Values.objects.location | quote }}
 - name: TAMMA_LOG
   value: {{ .Values.log.level | quote }}
 - name: TAMMA_LOG_FORMAT
@@ -98,11 +105,15 @@ appArmorProfile: { type: Localhost, localhostProfile: {{ . }} }
 - { name: data, mountPath: /var/lib/tamma }
 - { name: home, mountPath: /home/tamma }
 - { name: tmp, mountPath: /tmp }
+- { name: keys, mountPath: /var/lib/tamma/keys, readOnly: true }
 {{- if .Values.objects.existingClaim }}
 - { name: objects, mountPath: /var/lib/tamma/objects }
 {{- end }}
 {{- if .Values.operatorFile.existingSecret }}
 - { name: operator, mountPath: /var/lib/tamma/operator.yaml, subPath: operator.yaml, readOnly: true }
+{{- end }}
+{{- if .Values.policies.existingConfigMap }}
+- { name: policies, mountPath: /var/lib/tamma/policies, readOnly: true }
 {{- end }}
 {{- if .Values.repositories.existingClaim }}
 - { name: repositories, mountPath: {{ .Values.repositories.mountPath }} }
@@ -115,6 +126,11 @@ appArmorProfile: { type: Localhost, localhostProfile: {{ . }} }
   emptyDir: {}
 - name: tmp
   emptyDir: {}
+- name: keys
+  secret:
+    secretName: {{ .Values.keys.existingSecret }}
+    defaultMode: 0440
+    items: [{ key: {{ .Values.keys.key }}, path: keys.json }]
 {{- with .Values.objects.existingClaim }}
 - name: objects
   persistentVolumeClaim: { claimName: {{ . }} }
@@ -127,6 +143,10 @@ appArmorProfile: { type: Localhost, localhostProfile: {{ . }} }
     defaultMode: 0440
     items: [{ key: {{ .key }}, path: operator.yaml }]
 {{- end }}
+{{- end }}
+{{- with .Values.policies.existingConfigMap }}
+- name: policies
+  configMap: { name: {{ . }} }
 {{- end }}
 {{- with .Values.repositories.existingClaim }}
 - name: repositories
