@@ -39,7 +39,7 @@ const HINTED: Duration = Duration::from_secs(2);
 
 /// The same in the quick slice, which runs beside other experiments: a webhook is still told from polling
 /// every 24 s.
-const QUICK_POLLED: Duration = Duration::from_secs(60);
+const QUICK_POLLED: Duration = Duration::from_mins(1);
 const QUICK_HINTED: Duration = Duration::from_secs(10);
 
 /// Time limit for the first look at everything, and for noticing a change at all.

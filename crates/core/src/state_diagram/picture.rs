@@ -231,7 +231,8 @@ impl Picture {
                 let is_beside = |it: &(i32, i32, i32)| it.0 == lane && it.2 < from && to < it.1;
                 !taken.iter().any(is_beside)
             };
-            let lane = (0..).find(|lane| is_free(*lane)).unwrap_or_default();
+            let lanes = i32::try_from(taken.len()).unwrap_or_default();
+            let lane = (0..=lanes).find(|lane| is_free(*lane)).unwrap_or_default();
             taken.push((lane, from, to));
             let x = LEFT - FIRST_LANE - lane * LANE;
             let (start, end) = (centre(from) - 8 + lane * 8, centre(to) + 8 - lane * 8);

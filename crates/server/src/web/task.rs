@@ -203,7 +203,7 @@ impl TaskPageContext {
         here: &str,
     ) -> Result<(Self, TaskData), PageError> {
         let layout = Layout::for_page(state, session, "board").await?;
-        let data = TaskData::load(&state.app, TaskId(id)).await;
+        let data = Box::pin(TaskData::load(&state.app, TaskId(id))).await;
         let data = data.map_err(|error| PageError::new(Layout::for_session(session), error))?;
         let mut permissions = PagePermissions::for_session(&state.app, session);
         Ok((Self::new(layout, &data, here, &mut permissions).await, data))

@@ -32,8 +32,9 @@ const DYNAMIC_CONFIG: &str = "history.transferProcessorMaxPollRPS: [{ value: 100
                               frontend.WorkerCommandsEnabled: [{ value: true }]\n\
                               system.enableCancelActivityWorkerCommand: [{ value: true }]\n";
 
-/// Counts the clusters that Temporal's database knows.
-const METADATA: &str = "SELECT count(*) FROM cluster_metadata_info";
+/// Most starts of a node. Of nodes that start together, one writes the cluster's metadata and the others
+/// end, so that a supervisor starts them again.
+const MAX_STARTS: u32 = 5;
 
 /// Time limit for the start of a node, and for the namespace.
 const START_TIMEOUT: Duration = Duration::from_mins(2);
@@ -140,12 +141,6 @@ impl TemporalCluster {
         let mut cluster = Self { nodes };
         for node in &mut cluster.nodes {
             node.spawn()?;
-            // Two nodes that both write the cluster's metadata fail, so the first one writes it.
-            wait_until("the cluster's metadata", START_TIMEOUT, async || {
-                let count = postgres.query("temporal", METADATA).await?;
-                Ok((count.trim() != "0").then_some(()))
-            })
-            .await?;
         }
         for node in &mut cluster.nodes {
             node.wait_until_ready().await?;
@@ -236,11 +231,16 @@ impl TemporalNode {
     }
 
     async fn wait_until_ready(&mut self) -> Result<()> {
-        let Some(mut child) = self.child.take() else { return Ok(()) };
-        let ready = wait_until("Temporal", START_TIMEOUT, async || {
+        let mut starts = 1;
+        wait_until("Temporal", START_TIMEOUT, async || {
+            let Some(child) = &mut self.child else { return Ok(Some(Ok(()))) };
             if let Some(status) = child.try_wait()? {
-                let log = self.log.display();
-                return Ok(Some(Err(anyhow!("Temporal ended with {status}; see `{log}`"))));
+                if starts == MAX_STARTS {
+                    let log = self.log.display();
+                    return Ok(Some(Err(anyhow!("Temporal ended with {status}; see `{log}`"))));
+                }
+                starts += 1;
+                self.spawn()?;
             }
             for service in self.services {
                 let address = self.address_of(*service);
@@ -254,9 +254,7 @@ impl TemporalNode {
             }
             Ok(Some(Ok(())))
         })
-        .await;
-        self.child = Some(child);
-        ready?
+        .await?
     }
 
     fn address_of(&self, (_, port): (&str, u16)) -> String {
@@ -294,8 +292,8 @@ async fn output(command: &mut Command) -> Result<()> {
     let text = String::from_utf8_lossy(&text);
     ensure!(
         output.status.success(),
-        "{:?} failed: {}",
-        command.as_std().get_program(),
+        "{} failed: {}",
+        command.as_std().get_program().display(),
         text.trim()
     );
     Ok(())

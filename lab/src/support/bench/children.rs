@@ -145,10 +145,10 @@ impl ChildRecorder {
         let mut children = Vec::new();
         for name in &names {
             // A process that outlives the task is not one of its own.
-            if name.ends_with(".new") {
+            let folder = self.records.join(name);
+            if folder.extension().is_some_and(|extension| extension == "new") {
                 continue;
             }
-            let folder = self.records.join(name);
             children.push(self.read(&folder).with_context(|| name.clone())?);
             fs::remove_dir_all(&folder)?;
         }

@@ -23,7 +23,7 @@ pub(crate) struct TemporalArgs {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum, Display)]
 #[strum(serialize_all = "kebab-case")]
 enum ServerKind {
-    /// Dev server: one process, one shard, SQLite.
+    /// Dev server: one process, one shard, `SQLite`.
     #[default]
     Dev,
     /// Real server: one process, PostgreSQL.

@@ -73,23 +73,19 @@ pub(crate) async fn run_role(
     };
     #[expect(clippy::print_stdout, reason = "the parent process waits for this line")]
     let ready = || println!("working");
-    match role.strip_prefix("stubs-").map(str::parse) {
-        Some(files) => {
-            let store = Store::connect(database).await?;
-            let local_inputs = Arc::new(Mutex::new(Vec::new()));
-            let stubs = stubs(store, folder, files?, local_inputs).await?;
-            run_stubs(client, stubs, ready, stopped).await
-        }
-        None => {
-            let children = match role {
-                "bare" => None,
-                "bare-children" => Some(ChildPlan::read(folder)?),
-                _ => bail!("unknown role `{role}`"),
-            };
-            let children = children.map(|plan| Arc::new(ChildPlayer::new(plan)));
-            run_bare(client, BareActivities { children }, ready, stopped).await
-        }
+    if let Some(files) = role.strip_prefix("stubs-") {
+        let store = Store::connect(database).await?;
+        let local_inputs = Arc::new(Mutex::new(Vec::new()));
+        let stubs = stubs(store, folder, files.parse()?, local_inputs).await?;
+        return run_stubs(client, stubs, ready, stopped).await;
     }
+    let children = match role {
+        "bare" => None,
+        "bare-children" => Some(ChildPlan::read(folder)?),
+        _ => bail!("unknown role `{role}`"),
+    };
+    let children = children.map(|plan| Arc::new(ChildPlayer::new(plan)));
+    run_bare(client, BareActivities { children }, ready, stopped).await
 }
 
 /// Creates stub activities.

@@ -225,31 +225,36 @@ pub(crate) fn format_task(
     add_aftercare(&mut rows, &detail.aftercare, now);
     rows.add("id", card.id.to_string());
     let mut text = rows.0;
+    push_sections(&mut text, detail, runs, now);
+    text
+}
+
+/// Adds what needs more than a line: texts, runs, and the commands that answer a question.
+fn push_sections(text: &mut String, detail: &TaskDetail, runs: &[RunDetail], now: DateTime<Utc>) {
     if !detail.description.trim().is_empty() {
-        style::push_fmt(&mut text, format_args!("\n\n{}", indent(&detail.description)));
+        style::push_fmt(text, format_args!("\n\n{}", indent(&detail.description)));
     }
     if !detail.knowledge.is_empty() {
-        style::push_fmt(&mut text, format_args!("\n\n{}", format_knowledge(detail)));
+        style::push_fmt(text, format_args!("\n\n{}", format_knowledge(detail)));
     }
     if let Some(content) = detail.plan.as_ref().and_then(|plan| plan.content.as_ref()) {
-        style::push_fmt(&mut text, format_args!("\n\n{}", format_plan(content)));
+        style::push_fmt(text, format_args!("\n\n{}", format_plan(content)));
     }
     if !runs.is_empty() {
-        style::push_fmt(&mut text, format_args!("\n\n{}", format_runs(runs, now)));
+        style::push_fmt(text, format_args!("\n\n{}", format_runs(runs, now)));
     }
     if detail.iterations.iter().any(is_failed) {
         style::push_fmt(
-            &mut text,
-            format_args!("\n\nFailures and decisions: tamma task report {}", card.short),
+            text,
+            format_args!("\n\nFailures and decisions: tamma task report {}", detail.card.short),
         );
     }
-    if card.waits_for_person {
-        text += "\n\nAnswer with:";
+    if detail.card.waits_for_person {
+        text.push_str("\n\nAnswer with:");
         for command in suggested_commands(detail) {
-            style::push_fmt(&mut text, format_args!("\n    {command}"));
+            style::push_fmt(text, format_args!("\n    {command}"));
         }
     }
-    text
 }
 
 /// Returns the number and the address of the task's issue.
