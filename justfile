@@ -5,13 +5,13 @@
 set shell := ["bash", "-euo", "pipefail", "-c"]
 
 # The steps of CI, in order; `.ci/run` reads this list. `lab:chaos` is `just lab chaos --quick`.
-ci_verbs := "lint doc test lab:first-minute lab:docs lab:chaos lab:crash-recovery lab:pipeline lab:forge lab:merge-queue lab:reconcile lab:sandbox-escape lab:hostile-repositories lab:agents lab:review lab:false-claims lab:escalation lab:eval lab:learning-loop lab:knowledge lab:chat lab:alerts lab:mcp lab:browser lab:top gen-check"
+ci_verbs := "lint doc test lab:first-minute lab:docs lab:chaos lab:crash-recovery lab:cluster lab:pipeline lab:forge lab:merge-queue lab:reconcile lab:sandbox-escape lab:hostile-repositories lab:agents lab:review lab:false-claims lab:escalation lab:eval lab:learning-loop lab:knowledge lab:chat lab:alerts lab:mcp lab:browser lab:top lab:task-cost gen-check"
 
 # The experiments that measure an optimised build.
-optimised := '^bench-(agents|core|gateway|loop|waiting)$'
+optimised := '^bench-(agents|core|gateway|loop|store|waiting)$'
 
 # Files written by `just gen`, and never by hand.
-generated := "docs/machine.md docs/reference/tamma.schema.json docs/reference/configuration.md docs/reference/commands.md docs/reference/openapi.json"
+generated := "docs/machine.md docs/pictures/machine.svg docs/reference/tamma.schema.json docs/reference/configuration.md docs/reference/commands.md docs/reference/openapi.json"
 
 nextest_profile := if env("CI", "") == "" { "default" } else { "ci" }
 
@@ -123,10 +123,11 @@ lab experiment *args: (build if experiment =~ optimised { "measure" } else { "de
     @"$(just target)/{{ if experiment =~ optimised { "measure" } else { "debug" } }}/lab" {{ experiment }} {{ args }}
 
 # Build the tools that only one experiment needs: Gitea and its runner for `lab forge` in full, and its
-# pages for `--write`.
+# pages for `--write`; the Temporal server for `lab cluster` and for `lab bench-loop --server real`, if Go is
+# installed.
 [private]
 lab-tools call:
-    @{{ if call =~ '^forge( |$)' { if call =~ '--quick' { "true" } else if call =~ '--write' { "TAMMA_TOOLS=forge-pages bash .ci/tools" } else { "TAMMA_TOOLS=forge bash .ci/tools" } } else { "true" } }}
+    @{{ if call =~ '^forge( |$)' { if call =~ '--quick' { "true" } else if call =~ '--write' { "TAMMA_TOOLS=forge-pages bash .ci/tools" } else { "TAMMA_TOOLS=forge bash .ci/tools" } } else if call =~ '^(cluster( |$)|bench-loop .*--server[ =](real|three-nodes))' { "TAMMA_TOOLS=temporal bash .ci/tools" } else { "true" } }}
 
 # Run every experiment in full and print a table of results (takes hours).
 [group("deep")]
@@ -191,6 +192,7 @@ gen: build
     }
     built="${CARGO_TARGET_DIR:-target}/debug"
     write docs/machine.md "$built/examples/state_diagram"
+    write docs/pictures/machine.svg "$built/examples/state_picture"
     write docs/reference/tamma.schema.json "$built/tamma" config schema
     write docs/reference/configuration.md "$built/tamma" config reference
     write docs/reference/commands.md "$built/tamma" help-reference

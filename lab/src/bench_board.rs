@@ -6,27 +6,26 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result};
 use chrono::{DateTime, TimeDelta};
 use futures_util::StreamExt as _;
 use tamma_core::actor::Actor;
-use tamma_core::ids::{Digest, ProjectId, TaskId};
+use tamma_core::ids::{ProjectId, TaskId};
 use tamma_core::rules::Rules;
 use tamma_core::task::{Task, TaskType};
 use tamma_core::task_loop::{
     Action, EventKind, Outcome, StepRecord, TaskEvent, TaskLoop, TaskReceived, begin,
 };
 use tamma_core::version::{Edition, FormatVersion};
-use tamma_server::{ApiServer, ServerConfig};
 use tamma_store::{RegisteredProject, Store};
 use tamma_testkit::Cluster;
 use tamma_testkit::sample::{project_id, sample_task};
 use tokio::sync::mpsc;
-use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use crate::support::bench::meter;
-use crate::support::figures::{ms, percentile, table};
+use crate::support::figures::{ms, percentile};
+use crate::support::page_times::{self, PageServer};
 use crate::support::verdict::Verdict;
 
 const TASKS: u128 = 10_000;
@@ -34,14 +33,8 @@ const BROWSERS: usize = 200;
 const CHANGES: u128 = 20;
 /// Number of changes while the server is down. With more, browsers would get the whole board.
 const MISSED: u128 = 20;
-const REQUESTS: usize = 200;
 /// Time limit after which a change counts as missing.
 const TIMEOUT: Duration = Duration::from_secs(30);
-
-/// Token of the server.
-const TOKEN: &str = "operator-token-of-the-benchmark";
-/// Secret in the cookie of Ada's session, in all browsers.
-const COOKIE_SECRET: &str = "a-cookie-of-the-benchmark-that-has-exactly-sixty-four-characters";
 
 /// Targets: p95 of the board, and median latency of a change.
 const BOARD: Duration = Duration::from_millis(200);
@@ -65,10 +58,8 @@ pub(crate) async fn run() -> Result<Verdict> {
         write(&store, &rules, project, number).await?;
     }
     println!("{TASKS} tasks written in {} s", start.elapsed().as_secs());
-    let server = serve(&cluster).await?;
-    let cookie: reqwest::header::HeaderValue = format!("tamma={COOKIE_SECRET}").parse()?;
-    let headers = [(reqwest::header::COOKIE, cookie)].into_iter().collect();
-    let http = reqwest::Client::builder().no_proxy().default_headers(headers).build()?;
+    let server = PageServer::start(&cluster).await?;
+    let http = page_times::signed_in_client()?;
     let slowest = pages(&http, &server.url).await?;
 
     let mut browsers = Browsers::new(http);
@@ -80,7 +71,7 @@ pub(crate) async fn run() -> Result<Verdict> {
     for number in CHANGES..CHANGES + MISSED {
         pause(&store, &rules, number).await?;
     }
-    let server = serve(&cluster).await?;
+    let server = PageServer::start(&cluster).await?;
     let missing = browsers.reconnect(&server.url).await?;
     let all = u128::try_from(BROWSERS)? * MISSED;
     println!(
@@ -98,9 +89,7 @@ pub(crate) async fn run() -> Result<Verdict> {
 
 /// Requests all pages and returns the slowest p95 of the board's.
 async fn pages(http: &reqwest::Client, url: &str) -> Result<Duration> {
-    let mut rows = vec![["page", "p50, ms", "p95, ms"].map(str::to_owned).to_vec()];
-    let mut slowest = Duration::ZERO;
-    for page in [
+    let pages = [
         "/",
         "/?project=shop",
         "/?text=part",
@@ -109,65 +98,10 @@ async fn pages(http: &reqwest::Client, url: &str) -> Result<Duration> {
         "/?phase=plan",
         "/inbox",
         "/figures",
-    ] {
-        let mut times = Vec::new();
-        for _ in 0..REQUESTS {
-            let start = Instant::now();
-            let response = http.get(format!("{url}{page}")).send().await?.error_for_status()?;
-            let bytes = response.bytes().await?;
-            times.push(start.elapsed());
-            ensure!(bytes.len() > 1_000, "{page} is empty");
-        }
-        let p95 = percentile(&times, 95);
-        rows.push(vec![page.to_owned(), ms(percentile(&times, 50)), ms(p95)]);
-        if page.starts_with("/?") || page == "/" {
-            slowest = slowest.max(p95.unwrap_or_default());
-        }
-    }
-    println!("\n{}", table(&rows));
-    Ok(slowest)
-}
-
-/// Running server.
-struct RunningServer {
-    url: String,
-    stop: CancellationToken,
-    served: tokio::task::JoinHandle<Result<(), tamma_server::Error>>,
-}
-
-impl RunningServer {
-    async fn stop(self) -> Result<()> {
-        self.stop.cancel();
-        Ok(self.served.await??)
-    }
-}
-
-/// Starts a server, where Ada has signed in.
-async fn serve(cluster: &Cluster) -> Result<RunningServer> {
-    let temporal = tamma_testkit::temporal::connect(&cluster.temporal_address()?).await?;
-    let config = ServerConfig {
-        address: "127.0.0.1:0".parse()?,
-        token: TOKEN.to_owned(),
-        environment: BTreeMap::new(),
-        operator: tamma_testkit::operator::test_operator(),
-        workflow_tuning: tamma_flow::WorkflowTuning::default(),
-        // These tasks have no workflows.
-        reconcile_interval: std::time::Duration::from_hours(24),
-        objects: tamma_store::ObjectStorage::new("/nowhere"),
-        inspect_repository: None,
-        read_remote_config: None,
-        read_commit_file: None,
-        forges: "/nowhere".into(),
-        public_url: None,
-        terminal: None,
-    };
-    let (session, token) = (Digest::of(COOKIE_SECRET.as_bytes()), Digest::of(TOKEN.as_bytes()));
-    let until = chrono::Utc::now() + TimeDelta::days(1);
-    cluster.store.close_session(session).await?;
-    cluster.store.open_session(session, &"Ada".parse()?, token, until).await?;
-    let server = ApiServer::bind(config, cluster.store.clone(), temporal).await?;
-    let (url, stop) = (format!("http://{}", server.address()), CancellationToken::new());
-    Ok(RunningServer { url, stop: stop.clone(), served: tokio::spawn(server.run(stop)) })
+    ];
+    let times = page_times::measure(http, url, &pages.map(str::to_owned)).await?;
+    let board = times.into_iter().filter(|(page, _)| page.starts_with("/?") || page == "/");
+    Ok(board.map(|(_, p95)| p95).max().unwrap_or_default())
 }
 
 fn id(number: u128) -> TaskId {

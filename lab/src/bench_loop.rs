@@ -1,236 +1,186 @@
-//! Cost of the task loop compared with a bare Temporal workflow.
+//! Cost of the task loop compared with a bare Temporal workflow, without and with the same child
+//! processes.
 #![expect(clippy::print_stdout, reason = "a measurement prints its figures")]
 
+mod report;
+
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 
+use crate::support::bench::children::ChildPlan;
 use crate::support::bench::cluster::{BenchCluster, Durability};
-use crate::support::bench::load::{Measurement, Subject, TaskCounter, drive, events, measure};
+use crate::support::bench::load::{
+    Load, Measurement, Subject, TaskCounter, drive, events, measure,
+};
+use crate::support::bench::temporal::TemporalArgs;
 use crate::support::bench::{history, meter, work};
-use crate::support::figures::{ms, percentile, table};
+use crate::support::coefficients;
 use crate::support::verdict::Verdict;
 
-/// Concurrency, number of tasks without real jobs, and number of tasks with real jobs.
-const LOADS: [(usize, usize, usize); 3] = [(1, 100, 40), (10, 250, 80), (50, 400, 150)];
+/// Share of the slowest variant's throughput at which tasks start in an open loop.
+const OPEN_SHARE: f64 = 0.5;
 
-/// Target number of history events of a low-risk task with one iteration.
-const EVENTS: f64 = 60.0;
-
-/// Target throughput of the loop relative to bare Temporal.
-const RATIO: f64 = 0.9;
-
-/// Target p99 of a transition, with one task at a time.
-const TRANSITION: Duration = Duration::from_millis(100);
+/// Length of a task ID.
+const ID_LENGTH: usize = 36;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Run the database without waiting for the disk
     #[arg(long)]
     fast_database: bool,
+    #[command(flatten)]
+    temporal: TemporalArgs,
+    /// Number of interleaved runs
+    #[arg(long, value_name = "COUNT", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=30))]
+    runs: u32,
+    /// Numbers of concurrent tasks, separated by commas
+    #[arg(long, value_name = "COUNTS", value_delimiter = ',', default_values_t = [1_usize, 10, 50, 200])]
+    concurrent: Vec<usize>,
+    /// Write the figures of the loop to the coefficients of `tamma capacity`
+    #[arg(long)]
+    write: bool,
+}
+
+/// Measurement of one variant at one load in one run.
+struct LoadRow {
+    run: u32,
+    concurrency: usize,
+    /// Tasks started per second, in an open loop.
+    rate: Option<f64>,
+    subject: &'static str,
+    measured: Measurement,
 }
 
 pub(crate) async fn run(arguments: &Args) -> Result<Verdict> {
     let durability = if arguments.fast_database { Durability::Fast } else { Durability::Durable };
     println!("machine: {}", meter::machine());
-    let cluster = BenchCluster::start(durability, 1).await?;
+    let cluster = BenchCluster::start_with(durability, 1, arguments.temporal.clone()).await?;
     println!(
-        "Temporal dev server (SQLite: WAL, synchronous=1; transferProcessorMaxPollRPS=100), \
-         PostgreSQL {} with fsync {}, one worker process, 2 agent slots, 1,000 cached workflows",
+        "{}, PostgreSQL {} with fsync {}, one worker process, 2 agent slots, 1,000 cached workflows; \
+         {} interleaved runs",
+        arguments.temporal.describe(),
         meter::sql(&cluster.database, "SHOW server_version").await?,
         meter::sql(&cluster.database, "SHOW fsync").await?,
+        arguments.runs,
     );
     let counter = TaskCounter::default();
-    let subjects =
-        [Subject::Bare(record_calls(&cluster, &counter).await?), Subject::Stubbed, Subject::Loop];
+    let recorded = record_task(&cluster, &counter).await?;
+    let sequence = recorded.sequence;
+    let mut subjects = [
+        Subject::Bare(sequence.clone()),
+        Subject::BareChildren(sequence),
+        Subject::Stubbed,
+        Subject::Loop,
+    ];
     let mut all = Vec::new();
-    for (concurrency, light, heavy) in LOADS {
-        for subject in &subjects {
-            let tasks = if *subject == Subject::Loop { heavy } else { light };
-            let measured = measure(&cluster, subject, &counter, tasks, concurrency)
-                .await
-                .with_context(|| format!("{}, {concurrency} concurrent", subject.name()))?;
-            eprint_row(subject.name(), concurrency, &measured);
-            all.push((subject.name(), concurrency, measured));
+    for run in 1..=arguments.runs {
+        for &concurrency in &arguments.concurrent {
+            let closed =
+                measure_all(&cluster, &subjects, &counter, (run, concurrency), None).await?;
+            let slowest = closed.iter().map(|row| row.measured.throughput());
+            let rate = slowest.fold(f64::INFINITY, f64::min) * OPEN_SHARE;
+            all.extend(closed);
+            all.extend(
+                measure_all(&cluster, &subjects, &counter, (run, concurrency), Some(rate)).await?,
+            );
         }
+        // Another variant comes first in the next run.
+        subjects.rotate_left(1);
     }
-    print(&all);
-    Ok(judge(&all))
+    let processes = recorded.children.counts();
+    report::print(&all, processes);
+    if arguments.write {
+        coefficients::write("loop", &report::coefficients(&all, processes)?).await?;
+    }
+    Ok(report::judge(&all))
 }
 
-/// Records the Temporal calls of a task, from the history of a real task and from stub activities.
-async fn record_calls(
+/// Measures every variant at one load. With a rate, tasks start in an open loop.
+async fn measure_all(
     cluster: &BenchCluster,
+    subjects: &[Subject],
     counter: &TaskCounter,
-) -> Result<crate::support::bench::bare::CallSequence> {
+    (run, concurrency): (u32, usize),
+    rate: Option<f64>,
+) -> Result<Vec<LoadRow>> {
+    let load = rate.map_or(Load::Closed(concurrency), Load::Open);
+    let mut rows = Vec::new();
+    for subject in subjects {
+        let tasks = match load {
+            Load::Closed(_) => tasks(subject, concurrency),
+            Load::Open(_) => (40 + concurrency / 2).min(100),
+        };
+        let measured = measure(cluster, subject, counter, tasks, load)
+            .await
+            .with_context(|| format!("{}, {load:?}", subject.name()))?;
+        let row = LoadRow { run, concurrency, rate, subject: subject.name(), measured };
+        eprint_row(&row);
+        rows.push(row);
+    }
+    Ok(rows)
+}
+
+/// Returns the number of tasks in a closed loop: fewer, if each starts processes.
+fn tasks(subject: &Subject, concurrency: usize) -> usize {
+    match subject {
+        Subject::Bare(_) | Subject::Stubbed => (100 + 6 * concurrency).min(600),
+        Subject::BareChildren(_) | Subject::Loop => 40 + 2 * concurrency,
+    }
+}
+
+/// Calls and children of a real task.
+struct RecordedTask {
+    sequence: crate::support::bench::bare::CallSequence,
+    children: ChildPlan,
+}
+
+/// Records the Temporal calls and the child processes of a task, from a real one and from stub
+/// activities, and checks that the bare workflow can repeat them.
+async fn record_task(cluster: &BenchCluster, counter: &TaskCounter) -> Result<RecordedTask> {
     let local_inputs = Arc::new(Mutex::new(Vec::with_capacity(100)));
     let stubs =
         work::stubs(cluster.store().clone(), cluster.folder(), 1, local_inputs.clone()).await?;
     let driven = async { drive(cluster, &Subject::Stubbed, counter, 1, 1).await.map(drop) };
     work::run_stubs(cluster.client.clone(), stubs, || {}, driven).await?;
-    let mut worker = Subject::Loop.worker(cluster).await?;
+    let mut worker = cluster.start_recorded_worker().await?;
+    // The first task of a worker clones the repository.
+    drive(cluster, &Subject::Loop, counter, 1, 1).await?;
+    cluster.recorder.take().await?;
     let done = drive(cluster, &Subject::Loop, counter, 1, 1).await?;
+    let children = cluster.recorder.take().await?;
     worker.stop().await?;
+    cluster.recorder.stop()?;
     let (id, _) = done.first().context("no task was run")?;
     let local_inputs = local_inputs.lock().map(|sizes| sizes.clone()).unwrap_or_default();
-    let sequence = history::call_sequence(&events(cluster, id).await?, &local_inputs)?;
-    let names: Vec<_> = sequence.calls.iter().map(|call| format!("{call:?}")).collect();
+    let calls = history::recorded_calls(&events(cluster, id).await?, &local_inputs)?;
+    let names: Vec<_> = calls.sequence.calls.iter().map(|call| format!("{call:?}")).collect();
     println!("Temporal calls of a task (bytes): {}", names.join(" "));
-    Ok(sequence)
+    let task = id.len().checked_sub(ID_LENGTH).and_then(|from| id.get(from..));
+    let task = task.context("a workflow ID without a task")?;
+    // Processes of the previous task may still have been running.
+    let children = children.into_iter().filter(|child| child.start >= calls.start).collect();
+    let children = ChildPlan::new(task, children, calls.sequence.calls.len(), &calls.ends)?;
+    let (git, all) = children.counts();
+    println!("{all} child processes of a task, {git} of them git: {}", children.git_commands());
+    children.write(cluster.folder())?;
+    let repeats = Subject::BareChildren(calls.sequence.clone());
+    let mut worker = repeats.worker(cluster).await?;
+    drive(cluster, &repeats, counter, 1, 1).await.context("the children cannot be repeated")?;
+    worker.stop().await?;
+    Ok(RecordedTask { sequence: calls.sequence, children })
 }
 
 #[expect(clippy::print_stderr, reason = "shows progress")]
-fn eprint_row(name: &str, concurrency: usize, measured: &Measurement) {
-    eprintln!("… {name}, {concurrency} concurrent: {:.2} tasks/s", measured.throughput());
-}
-
-type Row = (&'static str, usize, Measurement);
-
-fn find<'a>(all: &'a [Row], name: &str, concurrency: usize) -> Option<&'a Measurement> {
-    all.iter().find(|row| row.0 == name && row.1 == concurrency).map(|row| &row.2)
-}
-
-fn print(all: &[Row]) {
-    let heading = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
-    let mut speed = vec![heading(&[
-        "",
-        "concurrent",
-        "tasks",
-        "tasks/s",
-        "ratio",
-        "transition p50 ms",
-        "p99 ms",
-        "step with job p50 ms",
-        "p99 ms",
-        "task p50 ms",
-        "p99 ms",
-    ])];
-    let mut cost = vec![heading(&[
-        "",
-        "concurrent",
-        "CPU ms/task: worker",
-        "child processes",
-        "Temporal",
-        "PostgreSQL",
-        "total",
-        "cores busy",
-        "history events",
-        "history bytes",
-        "rows",
-        "round trips",
-    ])];
-    for (name, concurrency, it) in all {
-        let bare =
-            find(all, "bare Temporal", *concurrency).map_or(f64::NAN, Measurement::throughput);
-        let p = |values: &[Duration], percent| ms(percentile(values, percent));
-        speed.push(vec![
-            (*name).to_owned(),
-            concurrency.to_string(),
-            it.tasks.to_string(),
-            format!("{:.2}", it.throughput()),
-            format!("{:.2}", it.throughput() / bare),
-            p(&it.times.transitions, 50),
-            p(&it.times.transitions, 99),
-            p(&it.times.steps, 50),
-            p(&it.times.steps, 99),
-            p(&it.task_times, 50),
-            p(&it.task_times, 99),
-        ]);
-        let sum = it.worker.all() + it.temporal + it.postgres;
-        cost.push(vec![
-            (*name).to_owned(),
-            concurrency.to_string(),
-            format!("{:.1}", it.each(it.worker.own)),
-            format!("{:.1}", it.each(it.worker.children)),
-            format!("{:.1}", it.each(it.temporal)),
-            format!("{:.1}", it.each(it.postgres)),
-            format!("{:.1}", it.each(sum)),
-            format!("{:.2}", sum.as_secs_f64() / it.wall.as_secs_f64()),
-            format!("{:.1}", it.events),
-            format!("{:.0}", it.bytes),
-            format!("{:.1}", it.rows),
-            format!("{:.1}", it.statements),
-        ]);
-    }
-    println!("\n{}", table(&speed));
-    println!("{}", table(&cost));
-    println!(
-        "Ratio is the throughput relative to bare Temporal. A transition starts when the task can move: its \
-         start, the end of a job, or a worker's update. It ends when the next job starts, the worker \
-         gets its response, or the task closes. It includes local activities and excludes regular ones. \
-         A step with job is the time from one completed workflow task to the next, including the job. \
-         Round trips are statements counted by pg_stat_statements. Child processes are git, agents and \
-         gates.\n"
-    );
-}
-
-fn judge(all: &[Row]) -> Verdict {
-    let (mut met, mut targets) = (0, 0);
-    println!("The targets apply to `loop`: real git, real agent processes, Tamma's worker.");
-    for (concurrency, ..) in LOADS {
-        let of = |name| find(all, name, concurrency);
-        let (Some(bare), Some(stubbed), Some(full)) =
-            (of("bare Temporal"), of("loop, no-op jobs"), of("loop"))
-        else {
-            continue;
-        };
-        let ratio = full.throughput() / bare.throughput();
-        let no_op = stubbed.throughput() / bare.throughput();
-        let what =
-            format!("throughput ratio of at least {RATIO} with {concurrency} concurrent tasks");
-        let measured = format!("{ratio:.2} (no-op jobs: {no_op:.2})");
-        targets += 1;
-        met += u32::from(ratio >= RATIO);
-        if ratio >= RATIO {
-            println!("target: {what}: met, measured {measured}");
-        } else {
-            println!(
-                "target: {what}: missed, measured {measured}; CPU time: {}",
-                cpu_breakdown(full, bare)
-            );
-        }
-    }
-    let full: Vec<_> = all.iter().filter(|row| row.0 == "loop").map(|row| &row.2).collect();
-    let events = full.iter().map(|it| it.events).fold(0.0, f64::max);
-    let verdict = if events <= EVENTS { "met" } else { "missed" };
-    targets += 1;
-    met += u32::from(events <= EVENTS);
-    println!("target: at most {EVENTS} history events: {verdict}, measured {events:.1}");
-    for name in ["loop", "loop, no-op jobs"] {
-        let Some(it) = find(all, name, 1) else { continue };
-        let measured = percentile(&it.times.transitions, 99);
-        let is_met = measured.is_some_and(|it| it < TRANSITION);
-        let verdict = if is_met { "met" } else { "missed" };
-        if name == "loop" {
-            targets += 1;
-            met += u32::from(is_met);
-        }
-        let what = if name == "loop" { "target: " } else { "for comparison, no-op jobs: " };
-        println!(
-            "{what}transition p99 under {} ms, one task at a time: {verdict}, measured {} ms",
-            ms(Some(TRANSITION)),
-            ms(measured)
-        );
-    }
-    Verdict::new(met == targets, format!("{met} of {targets} targets met"))
-}
-
-/// Describes the CPU time of a task by process, highest first, compared with bare Temporal.
-fn cpu_breakdown(full: &Measurement, bare: &Measurement) -> String {
-    let of = |it: &Measurement| {
-        [
-            ("git, agents and gates", it.each(it.worker.children)),
-            ("the worker itself", it.each(it.worker.own)),
-            ("Temporal", it.each(it.temporal)),
-            ("PostgreSQL", it.each(it.postgres)),
-        ]
+fn eprint_row(row: &LoadRow) {
+    let load = match row.rate {
+        Some(rate) => format!("{rate:.2} started per second"),
+        None => format!("{} concurrent", row.concurrency),
     };
-    let mut parts: Vec<_> = of(full).into_iter().zip(of(bare)).collect();
-    parts.sort_by(|one, two| two.0.1.total_cmp(&one.0.1));
-    let texts: Vec<_> = parts
-        .into_iter()
-        .map(|((name, ms), (_, bare))| format!("{name} {ms:.0} ms per task (bare {bare:.0})"))
-        .collect();
-    texts.join(", ")
+    eprintln!(
+        "… run {}, {}, {load}: {:.2} tasks/s",
+        row.run,
+        row.subject,
+        row.measured.throughput()
+    );
 }

@@ -15,6 +15,7 @@ use tokio::net::TcpStream;
 use crate::support::bench::cluster::{self, BenchCluster, Durability};
 use crate::support::bench::load::{now, start_task};
 use crate::support::bench::meter;
+use crate::support::coefficients;
 use crate::support::figures::{ms, percentile, table};
 use crate::support::verdict::Verdict;
 
@@ -24,6 +25,9 @@ const TASKS: u64 = 5000;
 /// Number of files of a plan that needs approval. With more, the change would also need a review by a
 /// person, and no task would complete on its own.
 const FILES: usize = 8;
+
+/// Number of workflows that the worker keeps in memory.
+const CACHED_WORKFLOWS: u64 = 1_000;
 
 /// Time limit of each wait.
 const TIMEOUT: Duration = Duration::from_mins(15);
@@ -39,6 +43,9 @@ pub(crate) struct Args {
     /// Number of waiting tasks
     #[arg(long, value_name = "COUNT", default_value_t = TASKS, value_parser = clap::value_parser!(u64).range(200..))]
     tasks: u64,
+    /// Write the figures to the coefficients of `tamma capacity`
+    #[arg(long)]
+    write: bool,
 }
 
 pub(crate) async fn run(arguments: &Args) -> Result<Verdict> {
@@ -64,14 +71,15 @@ pub(crate) async fn run(arguments: &Args) -> Result<Verdict> {
     // Warm up with one task.
     wait_for_approval(&cluster, 1..2).await?;
     let before = parts.map(|(_, process)| meter::resident(process));
-    let rows = meter::database(&cluster.database).await?.rows;
+    let rows = meter::database(&cluster.database).await?.total_rows();
     let disk = meter::disk(temporal_folder);
+    let empty = meter::database_bytes(&cluster.database).await?.size;
 
     let start = now();
     wait_for_approval(&cluster, 2..tasks + 1).await?;
     let took = start.elapsed();
-    let size = meter::sql(&cluster.database, "SELECT pg_database_size(current_database())").await?;
-    let rows = meter::database(&cluster.database).await?.rows - rows;
+    let size = meter::database_bytes(&cluster.database).await?.size;
+    let rows = meter::database(&cluster.database).await?.total_rows() - rows;
     let disk = meter::disk(temporal_folder).saturating_sub(disk);
     let after = parts.map(|(_, process)| meter::resident(process));
 
@@ -104,8 +112,19 @@ pub(crate) async fn run(arguments: &Args) -> Result<Verdict> {
         per_second(tasks, took),
         tenths(disk, tasks * 1024),
         tenths(rows, tasks),
-        tenths(size.parse()?, 1 << 20),
+        tenths(size, 1 << 20),
     );
+    if arguments.write {
+        let growth = |part: usize| after[part].saturating_sub(before[part]);
+        let values = [
+            ("worker_memory_bytes", growth(0) / tasks.min(CACHED_WORKFLOWS)),
+            ("temporal_memory_bytes", growth(2) / tasks),
+            ("temporal_disk_bytes", disk / tasks),
+            ("rows", rows.div_ceil(tasks)),
+            ("database_bytes", size.saturating_sub(empty) / tasks),
+        ];
+        coefficients::write("waiting", &values).await?;
+    }
     measure_people(&cluster, tasks).await
 }
 

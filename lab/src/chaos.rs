@@ -1,10 +1,11 @@
 //! Kills each component at each point of a task, and checks that nothing is lost (docs/chaos.md).
 //!
 //! The experiment runs the unchanged programs `tamma` and `scripted-agent`. `point` lists points and
-//! kills, `fixture` has the repository and the agent's script, `trial` makes one kill, `finding` judges
-//! it, and `table` prints the results.
+//! kills, `fixture` has the repository and the agent's script, `trial` makes one kill, `examination`
+//! and `finding` judge it, and `table` prints the results.
 
-mod finding;
+pub(crate) mod examination;
+pub(crate) mod finding;
 pub(crate) mod fixture;
 mod point;
 mod table;

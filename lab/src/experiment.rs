@@ -13,10 +13,10 @@ use uuid::Uuid;
 use crate::support::bench::work;
 use crate::support::verdict::Verdict;
 use crate::{
-    agents, alerts, bench_agents, bench_board, bench_core, bench_gateway, bench_loop,
-    bench_waiting, browser, chaos, chat, crash_recovery, docs, escalation, eval, false_claims,
-    first_minute, forge, hostile_repositories, knowledge, learning, learning_loop, mcp,
-    merge_queue, pipeline, reconcile, review, sandbox_escape, top,
+    agents, alerts, bench_agents, bench_board, bench_core, bench_gateway, bench_loop, bench_store,
+    bench_waiting, browser, chaos, chat, cluster, crash_recovery, docs, escalation, eval,
+    false_claims, first_minute, forge, hostile_repositories, knowledge, learning, learning_loop,
+    mcp, merge_queue, pipeline, reconcile, review, sandbox_escape, task_cost, top,
 };
 
 /// Run one experiment
@@ -64,6 +64,8 @@ enum Experiment {
     CrashRecovery(crash_recovery::Args),
     /// Kill each component at each point of a task, and check that nothing is lost
     Chaos(chaos::Args),
+    /// Strike a real Temporal cluster, its database and Tamma's processes with many tasks in flight
+    Cluster(cluster::Args),
     /// Take stories through pipelines, and kill each component in each phase
     Pipeline(pipeline::Args),
     /// Land changes through the merge queue while a person moves the branch
@@ -82,16 +84,20 @@ enum Experiment {
     Knowledge(knowledge::Args),
     /// Read labelled messages with the chat grammar, without a model
     Chat(chat::Args),
+    /// Count what one task costs, and compare it with the expected counts
+    TaskCost(task_cost::Args),
     /// Compare the task loop with a bare Temporal workflow
     BenchLoop(bench_loop::Args),
     /// Measure thousands of tasks that await approval
     BenchWaiting(bench_waiting::Args),
-    /// Measure 50 concurrent agents on one worker
-    BenchAgents,
+    /// Measure many concurrent agents on one worker
+    BenchAgents(bench_agents::Args),
     /// Measure the latency that the gateway adds to the first byte of a model response
     BenchGateway(bench_gateway::Args),
     /// Measure a board of 10,000 tasks with 200 open browsers
     BenchBoard,
+    /// Measure pages with a million finished tasks
+    BenchStore(bench_store::Args),
     /// Measure `step` on one core
     BenchCore,
     /// Print the names of all experiments
@@ -144,6 +150,7 @@ async fn run(experiment: Experiment, quick: bool) -> Result<Verdict> {
         Experiment::Forge(own) => forge::run(&own, quick).await,
         Experiment::CrashRecovery(own) => crash_recovery::run(&own, quick).await,
         Experiment::Chaos(own) => chaos::run(&own, quick).await,
+        Experiment::Cluster(own) => cluster::run(&own, quick).await,
         Experiment::Pipeline(own) => pipeline::run(&own, quick).await,
         Experiment::MergeQueue => merge_queue::run(quick).await,
         Experiment::Reconcile(own) => reconcile::run(&own, quick).await,
@@ -153,11 +160,13 @@ async fn run(experiment: Experiment, quick: bool) -> Result<Verdict> {
         Experiment::Top(own) => top::run(&own).await,
         Experiment::Knowledge(own) => knowledge::run(&own).await,
         Experiment::Chat(own) => chat::run(&own),
+        Experiment::TaskCost(own) => task_cost::run(&own).await,
         Experiment::BenchLoop(own) => bench_loop::run(&own).await,
         Experiment::BenchWaiting(own) => bench_waiting::run(&own).await,
-        Experiment::BenchAgents => bench_agents::run().await,
+        Experiment::BenchAgents(own) => bench_agents::run(&own).await,
         Experiment::BenchGateway(own) => bench_gateway::run(&own).await,
         Experiment::BenchBoard => bench_board::run().await,
+        Experiment::BenchStore(own) => bench_store::run(&own).await,
         Experiment::BenchCore => Ok(bench_core::run()),
         Experiment::List | Experiment::BenchWorker { .. } | Experiment::WriteLog { .. } => {
             bail!("not an experiment")

@@ -2,11 +2,13 @@
 
 pub(crate) mod agent_setup;
 pub(crate) mod bench;
+pub(crate) mod coefficients;
 pub(crate) mod components;
 pub(crate) mod database_hold;
 pub(crate) mod external;
 pub(crate) mod figures;
 pub(crate) mod leftover;
+pub(crate) mod page_times;
 pub(crate) mod programs;
 pub(crate) mod scripts;
 pub(crate) mod tools;

@@ -20,6 +20,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::client::Client;
 use crate::endpoint::{self, Endpoint};
+use crate::progress::ProgressStep;
 use crate::services::DataFolderLock;
 
 /// Time limit for a start: a first one creates the database.
@@ -44,8 +45,13 @@ pub(crate) fn log_path(data: &Path) -> PathBuf {
 }
 
 /// Starts `tamma up` with these arguments in a folder, and waits until it answers requests. If it exits
-/// first, the error contains the end of its log.
-pub(crate) async fn start(data: &Path, arguments: &[OsString], folder: &Path) -> Result<Endpoint> {
+/// first, the error contains the end of its log. `step` shows what it is doing meanwhile.
+pub(crate) async fn start(
+    data: &Path,
+    arguments: &[OsString],
+    folder: &Path,
+    step: &ProgressStep,
+) -> Result<Endpoint> {
     let (log, log_start) = open_log(data)
         .with_context(|| format!("cannot write the log {}", log_path(data).display()))?;
     let program = std::env::current_exe().context("cannot find the program `tamma`")?;
@@ -55,7 +61,8 @@ pub(crate) async fn start(data: &Path, arguments: &[OsString], folder: &Path) ->
     let mut child =
         command.spawn().with_context(|| format!("cannot start {}", program.display()))?;
     let pid = child.id().unwrap_or_default();
-    match timeout(START_TIMEOUT, wait_until_ready(&mut child, pid, data, log_start)).await {
+    let ready = wait_until_ready(&mut child, pid, (data, log_start), step);
+    match timeout(START_TIMEOUT, ready).await {
         Ok(endpoint) => endpoint,
         Err(_) => bail!(
             "Tamma is not ready after {} s (process {pid})\n  help: read `tamma logs`, or stop it with \
@@ -69,11 +76,18 @@ pub(crate) async fn start(data: &Path, arguments: &[OsString], folder: &Path) ->
 async fn wait_until_ready(
     child: &mut Child,
     pid: u32,
-    data: &Path,
-    log_start: u64,
+    (data, log_start): (&Path, u64),
+    step: &ProgressStep,
 ) -> Result<Endpoint> {
     let mut backoff = Backoff::new(POLL_INTERVALS.0, POLL_INTERVALS.1);
+    let mut shown = String::new();
     loop {
+        if let Some(current) = current_step(&log_tail(data, log_start))
+            && current != shown
+        {
+            step.update(&current);
+            shown = current;
+        }
         let exit = child.try_wait().context("cannot watch the background process")?;
         let found = endpoint::read(data);
         match (exit, found) {
@@ -137,6 +151,11 @@ fn open_log(data: &Path) -> io::Result<(File, u64)> {
     Ok((log, length))
 }
 
+/// Returns the step that the log reports last: a line such as `starting Temporal…`.
+fn current_step(log: &str) -> Option<String> {
+    log.lines().rev().find_map(|line| line.strip_suffix('…')).map(str::to_owned)
+}
+
 /// Returns the last lines of the log after a position.
 fn log_tail(data: &Path, start: u64) -> String {
     let read = || -> io::Result<Vec<u8>> {
@@ -169,6 +188,13 @@ mod tests {
         let tail = log_tail(data.path(), start);
         assert_eq!(tail.lines().count(), LOG_TAIL_LINES);
         assert!(tail.starts_with("line 9\n") && tail.ends_with("line 20"), "{tail}");
+    }
+
+    #[test]
+    fn the_last_step_in_the_log_is_shown() {
+        let log = "copying programs…\n✓ PostgreSQL 17 ready in 9.1 s\nstarting Temporal…\nINFO x";
+        assert_eq!(current_step(log).as_deref(), Some("starting Temporal"));
+        assert_eq!(current_step("INFO x"), None);
     }
 
     #[test]

@@ -6,6 +6,7 @@ mod agents;
 mod alert;
 mod audit;
 pub(crate) mod backend_args;
+mod capacity;
 mod chat;
 mod completions;
 mod config;
@@ -221,6 +222,17 @@ enum Command {
     /// Uses standard input and output. For Claude Code: claude mcp add tamma -- tamma mcp. The agent acts
     /// under your name, with the permissions of your token (`TAMMA_TOKEN`) if you have one.
     Mcp(mcp::Args),
+    /// Estimate machines, databases and cost of a load
+    ///
+    /// Needs no server. As long as one machine with `tamma up` keeps up with your agents, you do not need
+    /// this.
+    ///
+    /// The result is computed, not measured: the cost of one task, multiplied by your load. The costs of a
+    /// task, of a waiting task and of an agent's slot were measured with scripted agents on two cores; the
+    /// output prints the date and commit of each. Agents, peak and machines are assumptions: set the
+    /// options to your own figures. Not included: the API server, the database of a separate Temporal
+    /// cluster, standbys, spare machines and models. docs/scale.md describes the measurements.
+    Capacity(capacity::Args),
     /// List and reclaim disk space used by tasks
     #[command(subcommand, arg_required_else_help = true)]
     Workspace(workspace::Command),
@@ -309,6 +321,7 @@ pub(crate) fn run(tamma: &Cli) -> Result<ExitCode> {
         Command::Access(command) => access::run(command),
         Command::Audit(command) => audit::run(command),
         Command::SignIn(arguments) => sign_in::run(arguments),
+        Command::Capacity(arguments) => capacity::run(arguments),
         Command::Workspace(command) => workspace::run(command),
         Command::HelpReference => help_reference::run(),
     }

@@ -370,7 +370,8 @@ fn status_line(
     )
 }
 
-/// Final line: result, duration, runs and cost.
+/// Final line: result, duration, attempts and cost. A task has more runs than attempts: planners and
+/// validators run too.
 fn outcome_message(detail: &TaskDetail) -> String {
     let card = &detail.card;
     let (glyph, end) = match card.state {
@@ -387,7 +388,7 @@ fn outcome_message(detail: &TaskDetail) -> String {
             "{} {}: {}, {}",
             paint(end, colour),
             format_duration(card.since - card.created_at),
-            crate::output::pluralize(card.iterations.into(), "run"),
+            crate::output::pluralize(card.iterations.into(), "attempt"),
             format_spend(&card.spend),
         ),
     );
@@ -515,5 +516,17 @@ mod tests {
         assert!(
             run_status_line(&run(json!(null), None), now).ends_with("· starting · cost unknown")
         );
+    }
+
+    #[test]
+    fn the_last_line_counts_attempts_as_lists_and_details_do() {
+        let task = include_str!("../tests/fixtures/waits.json");
+        let mut detail: TaskDetail = serde_json::from_str(task).expect("a task");
+        detail.card.state = State::Completed;
+        for (iterations, expected) in [(1, ": 1 attempt, "), (2, ": 2 attempts, ")] {
+            detail.card.iterations = iterations;
+            let text = outcome_message(&detail);
+            assert!(text.contains(expected) && !text.contains(" run"), "{text}");
+        }
     }
 }

@@ -47,8 +47,15 @@ pub enum AlertCause {
     AgentRefused,
     /// Several workers died while they ran the same job.
     WorkersLost,
-    /// A review failed, and work continues.
+    /// A review failed, and work continues. The state machine gives this cause for every change that is
+    /// sent back; `StepRecord::alert_cause` tells them apart.
     ReviewFailed,
+    /// This many gates failed, and work continues.
+    GatesFailed(u16),
+    /// A person requested changes, and work continues.
+    ChangesRequested,
+    /// The change could not be delivered, and work continues.
+    DeliveryFailed,
     /// The budget is nearly used up.
     CostWarning,
     /// The task has been in a state for longer than expected.
@@ -191,6 +198,10 @@ impl fmt::Display for AlertCause {
                 f.write_str("several workers died while running this job; it is not retried")
             }
             Self::ReviewFailed => f.write_str("review failed; work continues"),
+            Self::GatesFailed(1) => f.write_str("a gate failed; work continues"),
+            Self::GatesFailed(count) => write!(f, "{count} gates failed; work continues"),
+            Self::ChangesRequested => f.write_str("changes were requested; work continues"),
+            Self::DeliveryFailed => f.write_str("delivery failed; work continues"),
             Self::CostWarning => f.write_str("budget is nearly used up"),
             Self::SoftTimeout { state, stage: TimeoutStage::Quiet | TimeoutStage::Warned } => {
                 write!(f, "`{state}` has used most of its expected time")

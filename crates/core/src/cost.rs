@@ -48,6 +48,12 @@ impl Usd {
         u8::try_from(share).map_or(100, |share| share.min(100))
     }
 
+    /// Multiplies the amount.
+    #[must_use]
+    pub fn saturating_mul(self, times: u64) -> Self {
+        Self(self.0.saturating_mul(Decimal::from(times)))
+    }
+
     /// Divides the amount evenly. Returns `None` for zero parts.
     #[must_use]
     pub fn checked_div(self, parts: u64) -> Option<Self> {

@@ -6,6 +6,7 @@ pub mod aftercare;
 pub mod alert;
 pub mod approval;
 pub mod budget;
+pub mod capacity;
 pub mod cause;
 pub mod complexity;
 pub mod cost;

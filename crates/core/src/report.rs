@@ -7,6 +7,7 @@
 mod markdown;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
@@ -16,7 +17,7 @@ use crate::cause::AlertCause;
 use crate::cost::{Cost, Tokens, Usage, Usd};
 use crate::council::OpinionRecord;
 use crate::escalation::EscalationDecision;
-use crate::format::pluralize;
+use crate::format::{format_usd, pluralize};
 use crate::gate::{GateKind, GateStatus};
 use crate::history::{EntryData, EntryName, HistoryEntry};
 use crate::ids::{CommitId, Name, Reference, TaskId};
@@ -264,6 +265,17 @@ impl CostSummary {
         match usage.map(|usage| usage.cost) {
             Some(Cost::Known(usd)) => self.usd += usd,
             Some(Cost::Unknown) | None => self.unknown_runs += 1,
+        }
+    }
+}
+
+impl fmt::Display for CostSummary {
+    /// Writes the known cost and the number of runs without one. An unknown cost is not zero.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.unknown_runs {
+            0 => f.write_str(&format_usd(self.usd)),
+            all if all == self.runs => f.write_str("unknown"),
+            some => write!(f, "{} and {some} unknown", format_usd(self.usd)),
         }
     }
 }
@@ -594,6 +606,12 @@ impl From<&GateRecord> for GateReport {
 }
 
 impl TaskReport {
+    /// Returns `true` if no cost is known although agents ran. It is not zero then.
+    pub fn is_cost_unknown(&self) -> bool {
+        let has_unknown = self.costs.values().any(|cost| cost.unknown_runs > 0);
+        self.spend.usd == Usd::ZERO && (self.spend.estimated || has_unknown)
+    }
+
     /// Returns the report of a single iteration, or `None` if it does not exist.
     #[must_use]
     pub fn for_iteration(mut self, number: u16) -> Option<Self> {

@@ -8,7 +8,7 @@
 mod default_branch;
 mod maintenance;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -20,6 +20,7 @@ use tamma_core::repository_address::{AddressError, RepositoryAddress};
 use tokio::fs;
 
 use crate::git::{self, Git, GitCommand, QUERY_LIMIT, TRANSFER_LIMIT, remote_arguments};
+use crate::missing_content::MissingContent;
 use crate::sparse::SparseFolders;
 
 pub use maintenance::{MirrorMaintenance, maintain_mirrors};
@@ -135,12 +136,21 @@ pub struct Mirror {
     pub(crate) source: RepositoryAddress,
     /// Folders that new checkouts contain.
     pub(crate) sparse: SparseFolders,
-    known_commits: KnownCommits,
+    pub(crate) known_commits: KnownCommits,
 }
 
-/// Cache of commits that mirrors are known to contain. Clones share it.
+/// Cache of commits that mirrors are known to contain, and of content that they lack. Clones share it.
 #[derive(Debug, Clone, Default)]
-pub struct KnownCommits(Arc<Mutex<BTreeSet<(PathBuf, CommitId)>>>);
+pub struct KnownCommits {
+    commits: Arc<Mutex<BTreeSet<(PathBuf, CommitId)>>>,
+    missing_content: Arc<Mutex<BTreeMap<(PathBuf, CommitId), KnownMissingContent>>>,
+}
+
+/// Content that a commit lacks, in a checkout of these folders.
+type KnownMissingContent = (SparseFolders, MissingContent);
+
+/// Maximum number of commits whose missing content is cached. They are base commits, which tasks share.
+const MAX_KNOWN_CONTENT: usize = 100;
 
 /// Lock on a mirror's worktree list, or on one worktree. The system releases it if the process
 /// dies.
@@ -318,18 +328,48 @@ impl Mirror {
 
 impl KnownCommits {
     fn contains(&self, mirror: &Path, commit: CommitId) -> bool {
-        self.0.lock().is_ok_and(|commits| commits.contains(&(mirror.to_owned(), commit)))
+        self.commits.lock().is_ok_and(|commits| commits.contains(&(mirror.to_owned(), commit)))
+    }
+
+    /// Returns the content that a commit lacks in a checkout of these folders, if it is known.
+    pub(crate) fn missing_content(
+        &self,
+        mirror: &Path,
+        commit: CommitId,
+        sparse: &SparseFolders,
+    ) -> Option<MissingContent> {
+        let known = self.missing_content.lock().ok()?;
+        let (folders, missing) = known.get(&(mirror.to_owned(), commit))?;
+        (folders == sparse).then(|| missing.clone())
+    }
+
+    /// Remembers the content that a commit lacks.
+    pub(crate) fn insert_missing_content(
+        &self,
+        mirror: &Path,
+        commit: CommitId,
+        known: KnownMissingContent,
+    ) {
+        if let Ok(mut all) = self.missing_content.lock() {
+            if all.len() >= MAX_KNOWN_CONTENT {
+                all.clear();
+            }
+            all.insert((mirror.to_owned(), commit), known);
+        }
     }
 
     fn insert(&self, mirror: &Path, commit: CommitId) {
-        if let Ok(mut commits) = self.0.lock() {
+        if let Ok(mut commits) = self.commits.lock() {
             commits.insert((mirror.to_owned(), commit));
         }
     }
 
     fn remove_mirror(&self, mirror: &Path) {
-        if let Ok(mut commits) = self.0.lock() {
+        if let Ok(mut commits) = self.commits.lock() {
             commits.retain(|(path, _)| path != mirror);
+        }
+        if let Ok(mut missing) = self.missing_content.lock() {
+            missing.retain(|(path, _), _| path != mirror);
         }
     }
 }

@@ -28,6 +28,16 @@ impl Mirror {
     /// Returns the paths of a commit whose content no checkout has. Paths that a sparse checkout
     /// leaves out do not count.
     pub async fn missing_content(&self, commit: CommitId) -> Result<MissingContent, Error> {
+        if let Some(known) = self.known_commits.missing_content(&self.path, commit, &self.sparse) {
+            return Ok(known);
+        }
+        let missing = self.find_missing_content(commit).await?;
+        let known = (self.sparse.clone(), missing.clone());
+        self.known_commits.insert_missing_content(&self.path, commit, known);
+        Ok(missing)
+    }
+
+    async fn find_missing_content(&self, commit: CommitId) -> Result<MissingContent, Error> {
         self.ensure_commit(commit).await?;
         let commit = commit.to_string();
         let git = || self.git.bare(&self.path);

@@ -33,9 +33,9 @@ use tokio::fs;
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::checkpoint::UncommittedWork;
-pub use self::checkpoint::{Checkpoint, LatestWork, remove_remote_refs};
+pub use self::checkpoint::{Checkpoint, CheckpointProgress, LatestWork, remove_remote_refs};
 pub use self::merge::MergeOutcome;
-pub use self::patch::ChangePatch;
+pub use self::patch::{ChangePatch, TouchedFiles};
 pub(crate) use self::refs::work_ref;
 use self::refs::{RUN_TRAILER, TaskRefs};
 use self::snapshot::Snapshot;
@@ -316,11 +316,12 @@ impl Worktree {
     pub async fn remove(self, push: bool) -> Result<Checkpoint, Error> {
         let _list = self.mirror.lock().await?;
         let _lock = self.lock().await?;
-        let (mut commit, mut refs) = (None, self.refs().await?);
-        if exists(&self.path).await? {
+        let (commit, mut refs) = if exists(&self.path).await? {
             self.relink().await?;
-            (commit, refs) = self.save_uncommitted().await?;
-        }
+            self.save_uncommitted().await?
+        } else {
+            (None, self.refs().await?)
+        };
         let push_error = if push {
             checkpoint::push_refs(&self.mirror, self.task, &mut refs).await?
         } else {

@@ -10,6 +10,7 @@ mod jobs;
 mod messages;
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use futures_util::future::{Fuse, FutureExt as _, LocalBoxFuture};
 use serde::{Deserialize, Serialize};
@@ -19,8 +20,8 @@ use tamma_core::ids::{Name, PolicyVersion, TaskId};
 use tamma_core::rules::Rules;
 use tamma_core::task::Task;
 use tamma_core::task_loop::{
-    Command, EventKind, JobUsage, Placement, Refusal, Step, StepRecord, TaskEvent, TaskLoop,
-    TaskReceived, Timestamp, begin, step,
+    Command, EventKind, Job, JobUsage, Outcome, Placement, Refusal, Step, StepRecord, TaskEvent,
+    TaskLoop, TaskReceived, Timestamp, begin, step,
 };
 use tamma_core::version::FormatVersion;
 use temporalio_common::error::ApplicationFailure;
@@ -37,7 +38,7 @@ use crate::activities::{
     DIVERGED, JobRequest, PendingSteps, RecordActivity, TaskSubmission, is_divergence, root_message,
 };
 use crate::retries::saving_options;
-use crate::search_attributes;
+use crate::search_attributes::PublishedValues;
 
 pub use self::messages::{
     ActionRequest, ActionResponse, ForgeSignal, QuestionOpened, RulesChanged, RunStarted,
@@ -50,7 +51,7 @@ pub struct WorkflowInput {
     /// Rules of the task, without secrets.
     pub rules: Rules,
     /// Timeouts and limits of the workflow.
-    #[serde(rename = "pace", default)]
+    #[serde(rename = "pace", default = "WorkflowTuning::of_old_histories")]
     pub tuning: WorkflowTuning,
     /// Starting point.
     pub origin: WorkflowOrigin,
@@ -64,11 +65,23 @@ pub struct WorkflowTuning {
     pub heartbeat_seconds: u32,
     /// History length at which the workflow continues as new.
     pub history_events: u32,
+    /// Adds fewer events to the history: a task without dependencies is admitted without an activity,
+    /// and search attributes name one of the states that follow each other quickly. Workflows that
+    /// started without it keep their behaviour, so that their histories replay.
+    #[serde(default)]
+    pub compact_history: bool,
 }
 
 impl Default for WorkflowTuning {
     fn default() -> Self {
-        Self { heartbeat_seconds: 30, history_events: 2000 }
+        Self { heartbeat_seconds: 30, history_events: 2000, compact_history: true }
+    }
+}
+
+impl WorkflowTuning {
+    /// Returns the tuning of a workflow whose input names none.
+    fn of_old_histories() -> Self {
+        Self { compact_history: false, ..Self::default() }
     }
 }
 
@@ -118,7 +131,8 @@ impl CarriedState {
 /// Workflow of one task.
 #[workflow]
 pub struct TaskWorkflow {
-    rules: Rules,
+    /// Shared with other tasks of this worker, which mostly have the same.
+    rules: Arc<Rules>,
     policy: PolicyVersion,
     tuning: WorkflowTuning,
     task_loop: TaskLoop,
@@ -140,8 +154,8 @@ pub struct TaskWorkflow {
     rules_changed_by: Option<(Name, Option<Authentication>)>,
     /// Commands that have not been carried out yet.
     pending_commands: Vec<Command>,
-    /// State machine as last published to Temporal's search attributes.
-    published: Option<TaskLoop>,
+    /// Values of Temporal's search attributes, as last published.
+    published: PublishedValues,
     /// Set once a worker found another history of the task in the database.
     divergence: Option<String>,
     /// Wait of a job that a worker cannot run yet.
@@ -185,10 +199,11 @@ impl TaskWorkflow {
         };
         let CarriedState { task_loop, step, unsaved_steps, pending_commands, forge_news } = carried;
         // The caller that started the workflow has published the initial state.
-        let published = Some(task_loop.clone());
+        let published = PublishedValues::new(&task_loop, tuning.compact_history);
+        let policy = rules.version();
         Self {
-            policy: rules.version(),
-            rules,
+            policy,
+            rules: shared_rules(policy, rules),
             tuning,
             task_loop,
             step,
@@ -382,7 +397,7 @@ impl TaskWorkflow {
     ) -> ActionResponse {
         let Some(event) = ctx.state(|it| it.rules_event(&changed)) else {
             return Ok(ctx.state_mut(|it| {
-                it.set_rules(changed.rules);
+                it.set_rules(Arc::new(changed.rules));
                 it.rules_changed_by = Some((changed.by, changed.auth));
                 it.status()
             }));
@@ -405,17 +420,17 @@ impl TaskWorkflow {
         })
     }
 
-    fn set_rules(&mut self, rules: Rules) -> Rules {
+    fn set_rules(&mut self, rules: Arc<Rules>) -> Arc<Rules> {
         self.policy = rules.version();
         if let Some(submission) = &mut self.submission {
-            submission.rules = rules.clone();
+            submission.rules = Rules::clone(&rules);
         }
         std::mem::replace(&mut self.rules, rules)
     }
 
     /// Applies new rules with their event. If the state machine refuses it, the old rules stay.
     fn apply_rules(&mut self, event: &TaskEvent, rules: Rules) -> Result<(), Refusal> {
-        let old = self.set_rules(rules);
+        let old = self.set_rules(Arc::new(rules));
         let applied = self.apply_event(event);
         if applied.is_err() {
             self.set_rules(old);
@@ -450,7 +465,7 @@ impl TaskWorkflow {
 
     /// Takes the next news from the forge that the state machine accepts.
     fn take_forge_news(&mut self, at: Timestamp) -> Option<TaskEvent> {
-        let (task_loop, rules) = (&self.task_loop, &self.rules);
+        let (task_loop, rules) = (&self.task_loop, &*self.rules);
         let accepts = |event: &TaskEvent| step(task_loop, event, rules).is_ok();
         self.forge_news.take(at, self.step, task_loop, accepts)
     }
@@ -491,6 +506,16 @@ impl TaskWorkflow {
         }
     }
 
+    /// Returns the outcome of a job that needs no worker. Its steps travel with the next request.
+    fn immediate_outcome(&self, job: &Job) -> Option<Outcome> {
+        if !self.tuning.compact_history {
+            return None;
+        }
+        // Without dependencies, a new task waits for nothing.
+        let submission = self.submission.as_ref().filter(|_| matches!(job, Job::Admit))?;
+        submission.task.depends_on.is_empty().then_some(Outcome::Admitted)
+    }
+
     /// Marks all steps up to this one as saved.
     fn mark_saved(&mut self, up_to: u64) {
         self.unsaved_steps.retain(|record| record.step > up_to);
@@ -508,7 +533,7 @@ impl TaskWorkflow {
             forge_news: std::mem::take(&mut self.forge_news),
         };
         let origin = WorkflowOrigin::Continued(Box::new(carried));
-        WorkflowInput { rules: self.rules.clone(), tuning: self.tuning, origin }
+        WorkflowInput { rules: Rules::clone(&self.rules), tuning: self.tuning, origin }
     }
 }
 
@@ -622,12 +647,33 @@ async fn give_up(
 
 /// Publishes changed search attributes to Temporal.
 fn publish_search_attributes(ctx: &WorkflowContext<TaskWorkflow>) {
-    let changed =
-        ctx.state(|it| search_attributes::changed_values(it.published.as_ref(), &it.task_loop));
+    let (changed, now) = ctx.state(|it| {
+        let now = PublishedValues::new(&it.task_loop, it.tuning.compact_history);
+        (now.changes_since(it.published), now)
+    });
     if !changed.is_empty() {
         ctx.upsert_search_attributes(changed);
-        ctx.state_mut(|it| it.published = Some(it.task_loop.clone()));
+        ctx.state_mut(|it| it.published = now);
     }
+}
+
+/// Rules of all tasks of this worker, by version. Each workflow would have its own copy otherwise, and
+/// thousands of them wait in memory.
+static SHARED_RULES: Mutex<BTreeMap<PolicyVersion, Weak<Rules>>> = Mutex::new(BTreeMap::new());
+
+/// Returns rules that other workflows can share. The result equals the argument, so a replay is not
+/// affected.
+fn shared_rules(version: PolicyVersion, rules: Rules) -> Arc<Rules> {
+    let mut all = SHARED_RULES.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(known) = all.get(&version).and_then(Weak::upgrade)
+        && *known == rules
+    {
+        return known;
+    }
+    all.retain(|_, known| known.strong_count() > 0);
+    let rules = Arc::new(rules);
+    all.insert(version, Arc::downgrade(&rules));
+    rules
 }
 
 /// Sets the timer for the next time that the state machine asks for. An earlier timer stays: when

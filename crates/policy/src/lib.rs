@@ -12,6 +12,7 @@ mod compile;
 mod listing;
 
 use std::str::FromStr as _;
+use std::sync::LazyLock;
 
 use cedar_policy::{
     Authorizer, Context, Decision, Entities, EntityId, EntityTypeName, EntityUid, PolicyId,
@@ -77,6 +78,13 @@ pub struct PolicyRequest<'a> {
     pub sandboxed: bool,
 }
 
+/// Schema and default policies, parsed once. They never change, and every run of an agent needs them.
+static PARSED_DEFAULTS: LazyLock<Result<(Schema, PolicySet), String>> = LazyLock::new(|| {
+    let (schema, _) = Schema::from_cedarschema_str(SCHEMA).map_err(|error| error.to_string())?;
+    let policies = PolicySet::from_str(DEFAULTS).map_err(|error| error.to_string())?;
+    Ok((schema, policies))
+});
+
 /// Permissions of one role.
 #[derive(Debug, Clone)]
 pub struct RolePolicy {
@@ -92,9 +100,7 @@ impl RolePolicy {
     /// Combines the defaults with the rules for `role`.
     pub fn new(role: AgentRole, permissions: &AgentPermissions) -> Result<Self, Error> {
         let cedar_error = |error: &dyn std::fmt::Display| Error::Cedar(error.to_string());
-        let (schema, _) =
-            Schema::from_cedarschema_str(SCHEMA).map_err(|error| cedar_error(&error))?;
-        let mut policies = PolicySet::from_str(DEFAULTS).map_err(|error| cedar_error(&error))?;
+        let (schema, mut policies) = Result::clone(&PARSED_DEFAULTS).map_err(Error::Cedar)?;
         let (mut denied, mut ask) = (Vec::new(), Vec::new());
         for line in policies.policies().filter_map(|policy| policy.annotation("deny")) {
             denied.push(PermissionRule::parse(line).map_err(Error::Rule)?);

@@ -49,20 +49,36 @@
     if (!response.ok) throw new Error(String(response.status));
   };
 
-  // Later, large and folded files, loaded when they are opened or come near: a few at a time, and first
-  // what the reader sees now.
+  // Later files, and the lines of large and folded ones, loaded when they are opened or come near: a few at
+  // a time, and first what the reader sees now.
   const waiting = [];
   let loading = 0;
+  const place = (link, html) => {
+    const named = link.closest(".later"), code = link.closest(".code");
+    if (code) code.innerHTML = html;
+    if (!named) return;
+    const shape = document.createElement("template");
+    shape.innerHTML = html;
+    const section = $(".dfile", shape.content), focused = named.contains(document.activeElement);
+    if (!section) throw new Error("no file");
+    near.unobserve(named);
+    named.classList.remove("later");
+    named.removeAttribute("data-rows");
+    named.removeAttribute("style");
+    named.setAttribute("aria-label", named.dataset.path);
+    // Not the section itself: the browser would compute the styles of all its siblings again.
+    named.replaceChildren(...section.childNodes);
+    watch(named);
+    if (focused) $("summary", named).focus({ preventScroll: true });
+  };
   const next = () => {
     while (loading < 3 && waiting.length) {
       const { link, done } = waiting.pop();
       loading += 1;
-      get(link.dataset.load).then((html) => {
-        const code = link.closest(".code");
-        if (code) code.innerHTML = html;
-      }).catch(() => {
+      get(link.dataset.load).then((html) => place(link, html)).catch(() => {
+        const named = link.closest(".later");
         delete link.dataset.busy;
-        link.textContent = "Loading failed. Try again";
+        link.textContent = "Loading failed. Try again" + (named ? ": " + named.dataset.path : "");
       }).finally(() => { loading -= 1; done(); next(); });
     }
   };
@@ -72,18 +88,36 @@
     waiting.push({ link, done });
     next();
   });
-  // A file takes its place before it is there, so that the page does not jump.
-  $$(".lazy[data-rows]").forEach((it) => { it.style.minHeight = Math.min(it.dataset.rows, 500) * 1.5 + "em"; });
   // A file that is opened comes near, too. There is no toggle event to listen to: open files have one at first.
   const near = new IntersectionObserver((seen) => {
-    for (const it of seen) if (it.isIntersecting && it.target.closest("details").open) load(it.target);
+    for (const { isIntersecting, target } of seen) {
+      const details = target.closest("details");
+      if (isIntersecting && (!details || details.open)) load($("[data-load]", target));
+    }
   }, { rootMargin: "600px" });
-  $$("[data-load]").forEach((link) => near.observe(link));
+  // A file takes its place before it is there, so that the page does not jump.
+  const height = (it) => Math.min(it.dataset.rows, 500) * 1.13 + (it.matches(".later") ? 2.8 : 0);
+  const watch = (part) => $$("[data-rows]", part).forEach((it) => {
+    it.style.minHeight = height(it) + "rem";
+    near.observe(it);
+  });
+  watch(document);
+  $$(".laters").forEach((group) => {
+    const files = [...group.children];
+    group.style.containIntrinsicHeight = "auto " + files.reduce((sum, it) => sum + height(it) + 1, 0) + "rem";
+  });
+  // Loads a file if it is only named, and returns it.
+  const whole = async (file) => {
+    if (file && file.matches(".later")) await load($("[data-load]", file));
+    return file;
+  };
   // A link to a line of a file that is not there yet.
   const toLine = async () => {
-    const wanted = /^#(f\d+)[LO]\d+$/.exec(location.hash), file = wanted && $("#" + wanted[1]);
-    if (!file || $(location.hash)) return;
-    $("details", file).open = true;
+    const wanted = /^#(f\d+)[LO]\d+$/.exec(location.hash);
+    if (!wanted || $(location.hash)) return;
+    const file = await whole($("#" + wanted[1])), details = file && $("details", file);
+    if (!details) return;
+    details.open = true;
     await load($("[data-load]", file));
     const row = $(location.hash);
     if (row) row.scrollIntoView({ block: "center" });
@@ -117,9 +151,8 @@
 
   // Viewed files.
   const progress = () => {
-    const all = $$(".dfile"), seen = all.filter((f) => $(".vw.on", f)).length;
     const text = $("#progress b");
-    if (text) text.textContent = seen;
+    if (text) text.textContent = $$("#ftree li.seen").length;
   };
   const view = async (form) => {
     const button = $(".vw", form), file = form.closest(".dfile"), on = !button.classList.contains("on");
@@ -243,7 +276,7 @@
   };
   const visible = (e) => e.offsetParent !== null;
   // Lines of one open file. All files would be laid out to find the visible ones.
-  const rows = (f) => ($("details", f).open ? $$(".diff tr[id]", f) : []);
+  const rows = (f) => $$("details[open] .diff tr[id]", f);
   const move = async (by) => {
     const files = $$(".dfile"), here = file(), own = here ? rows(here) : [];
     const end = (all) => all[by > 0 ? 0 : all.length - 1];
@@ -251,10 +284,11 @@
     let found = line ? own[own.indexOf(line) + by] : end(own), at = files.indexOf(here);
     while (!found && files[at + by]) {
       at += by;
-      const later = $("details", files[at]).open && $("[data-load]", files[at]);
+      await whole(files[at]);
+      const later = $("details[open] [data-load]", files[at]);
       if (later) await load(later);
       // It is still loading, or cannot be loaded.
-      if (later && later.isConnected) return;
+      if (files[at].matches(".later") || (later && later.isConnected)) return;
       found = end(rows(files[at]));
     }
     if (found) select(found);
@@ -273,7 +307,8 @@
     if (!next) return;
     if (line) { line.classList.remove("cur"); line = null; }
     next.scrollIntoView({ block: "start" });
-    $("summary", next).focus({ preventScroll: true });
+    $("summary,[data-load]", next).focus({ preventScroll: true });
+    whole(next);
   };
   const keys = {
     j: () => move(1),
@@ -283,8 +318,8 @@
     ".": () => select(step($$(".diff tr.cm").filter(visible), line, 1)),
     ",": () => select(step($$(".diff tr.cm").filter(visible), line, -1)),
     c: () => { const at = line && $(".no a[data-at]:not([data-at^=o])", line) || line && $(".no a[data-at]", line); if (at) comment(line, at.dataset.at); },
-    v: () => { const form = file() && $(".dtools", file()); if (form) view(form); },
-    x: () => { const it = file() && $("details", file()); if (it) it.open = !it.open; },
+    v: async () => { const here = await whole(file()), form = here && $(".dtools", here); if (form) view(form); },
+    x: async () => { const here = await whole(file()), it = here && $("details", here); if (it) it.open = !it.open; },
     e: () => {
       const links = file() ? $$("[data-xp]", file()) : [];
       const link = line ? step(links, line, -1) : links[0];

@@ -41,9 +41,11 @@ use tamma_flow::WorkflowTuning;
 use tamma_store::{KnowledgeCache, ObjectStorage, Store};
 use temporalio_client::Client;
 
+pub(crate) use add_task::NEW_TASK_CONSEQUENCE;
 pub(crate) use change::{ChangeForReview, LineLocation};
 pub(crate) use chat::ChatMessage;
-pub(crate) use consequence::{preview_action, preview_answer};
+pub(crate) use consequence::{PreviewedAction, preview_action, preview_answer};
+pub(crate) use knowledge::decision_consequence;
 pub(crate) use permissions::{Principal, forbidden};
 pub(crate) use queries::{Cursor, PageRequest};
 pub(crate) use recovery::{ComparedSteps, Comparison};

@@ -222,7 +222,11 @@ impl Reconciler {
             };
             let state = found.search_attributes().get(&search_attributes::STATE);
             let is_settled = task.updated_at < clock::now() - LIST_DELAY;
-            let is_other = state.is_some_and(|state| state != task.state.to_string());
+            let expected = search_attributes::published_state(task.state);
+            let is_other = state.is_some_and(|state| {
+                let state = state.parse().map(search_attributes::published_state);
+                state != Ok(expected)
+            });
             match &task.run_id {
                 Some(run_id) if run_id != found.run_id() => drop(suspects.insert(task.id)),
                 _ if is_settled && is_other => drop(suspects.insert(task.id)),

@@ -2,24 +2,24 @@
 -- of all projects ($1) from a time ($2) until another one ($3). Unless the caller reads all
 -- projects ($4), only these count ($5). The definitions are in crates/core/src/metrics.rs; a test
 -- compares both.
-WITH span AS (
+WITH totals AS (
     SELECT
-        task,
-        sequence,
-        at,
-        at_nanos,
-        name,
-        "from",
-        "to",
-        "on" IS NOT NULL AS is_transition,
-        actor,
-        data,
-        greatest(
-            floor(extract(EPOCH FROM recorded_at - at) * 1000 - at_nanos / 1000000.0), 0
-        )::bigint AS latency,
-        count("on") OVER (
-            PARTITION BY task ORDER BY sequence ROWS UNBOUNDED PRECEDING
-        ) AS transitions
+        count(*) FILTER (
+            WHERE "on" IS NOT NULL AND "to" IN ('completed', 'cancelled', 'failed')
+        ) AS ended,
+        count(*) FILTER (WHERE "on" IS NOT NULL AND "to" = 'completed') AS completed,
+        -- A person's edit is not a retry.
+        count(*) FILTER (
+            WHERE name = 'SM_PLAN_ADJUSTED' AND NOT actor ? 'person'
+        ) AS plan_revisions,
+        count(*) FILTER (WHERE (data ->> 'lessons')::bigint > 0) AS with_lessons,
+        coalesce(sum((data #>> '{spend,usd}')::numeric), 0)::text AS cost,
+        percentile_disc(0.99) WITHIN GROUP (
+            ORDER BY greatest(
+                floor(extract(EPOCH FROM recorded_at - at) * 1000 - at_nanos / 1000000.0), 0
+            )::bigint
+        ) FILTER (WHERE "on" IS NOT NULL) AS latency,
+        count(*) FILTER (WHERE name = 'SM_COUNCIL_CONVENED') AS councils
     FROM entries
     WHERE
         ($1::uuid IS NULL OR project = $1)
@@ -28,23 +28,36 @@ WITH span AS (
         AND ($4::bool OR project = ANY($5::uuid []))
 ),
 
-totals AS (
+-- Only tasks with a request: most have none, and to order the entries of all tasks takes longest.
+asked AS (
+    SELECT DISTINCT task
+    FROM entries
+    WHERE
+        name = 'SM_APPROVAL_REQUESTED'
+        AND ($1::uuid IS NULL OR project = $1)
+        AND at >= $2
+        AND ($3::timestamptz IS NULL OR at < $3)
+        AND ($4::bool OR project = ANY($5::uuid []))
+),
+
+span AS (
     SELECT
-        count(*) FILTER (
-            WHERE is_transition AND "to" IN ('completed', 'cancelled', 'failed')
-        ) AS ended,
-        count(*) FILTER (WHERE is_transition AND "to" = 'completed') AS completed,
-        -- A person's edit is not a retry.
-        count(*) FILTER (
-            WHERE name = 'SM_PLAN_ADJUSTED' AND NOT actor ? 'person'
-        ) AS plan_revisions,
-        count(*) FILTER (WHERE (data ->> 'lessons')::bigint > 0) AS with_lessons,
-        coalesce(sum((data #>> '{spend,usd}')::numeric), 0)::text AS cost,
-        percentile_disc(0.99) WITHIN GROUP (ORDER BY latency) FILTER (
-            WHERE is_transition
-        ) AS latency,
-        count(*) FILTER (WHERE name = 'SM_COUNCIL_CONVENED') AS councils
-    FROM span
+        entries.task,
+        entries.sequence,
+        entries.at,
+        entries.at_nanos,
+        entries.name,
+        entries."on" IS NOT NULL AS is_transition,
+        count(entries."on") OVER (
+            PARTITION BY entries.task ORDER BY entries.sequence ROWS UNBOUNDED PRECEDING
+        ) AS transitions
+    FROM entries
+    INNER JOIN asked ON asked.task = entries.task
+    WHERE
+        ($1::uuid IS NULL OR entries.project = $1)
+        AND entries.at >= $2
+        AND ($3::timestamptz IS NULL OR entries.at < $3)
+        AND ($4::bool OR entries.project = ANY($5::uuid []))
 ),
 
 -- The last request before each transition, which answers it.
@@ -76,8 +89,14 @@ turnarounds AS (
 -- The newest rating of each task by each person.
 newest_ratings AS (
     SELECT DISTINCT ON (task, actor ->> 'person') (data ->> 'rating')::bigint AS stars
-    FROM span
-    WHERE data ? 'rating' AND actor ? 'person'
+    FROM entries
+    WHERE
+        data ? 'rating'
+        AND actor ? 'person'
+        AND ($1::uuid IS NULL OR project = $1)
+        AND at >= $2
+        AND ($3::timestamptz IS NULL OR at < $3)
+        AND ($4::bool OR project = ANY($5::uuid []))
     ORDER BY task, actor ->> 'person', sequence DESC
 ),
 
@@ -88,7 +107,7 @@ ratings AS (
 -- What followed each council: the first entry that shows whether it helped.
 effects AS (
     SELECT effect.is_resolved
-    FROM span AS council
+    FROM entries AS council
     CROSS JOIN LATERAL (
         SELECT
             NOT (
@@ -126,7 +145,12 @@ effects AS (
         ORDER BY later.sequence
         LIMIT 1
     ) AS effect
-    WHERE council.name = 'SM_COUNCIL_CONVENED'
+    WHERE
+        council.name = 'SM_COUNCIL_CONVENED'
+        AND ($1::uuid IS NULL OR council.project = $1)
+        AND council.at >= $2
+        AND ($3::timestamptz IS NULL OR council.at < $3)
+        AND ($4::bool OR council.project = ANY($5::uuid []))
 ),
 
 councils AS (

@@ -1,7 +1,14 @@
--- Inserts a task with its first history entries. An existing task is left unchanged.
+-- Inserts a task with its first history entries and its rules. An existing task is left unchanged.
 --
--- $1 submitted task, $2 task loop, $3 list columns, $4 history entries, $5 branch.
-WITH added AS (
+-- $1 submitted task, $2 task loop, $3 list columns, $4 history entries, $5 branch,
+-- $6 version of the rules, $7 rules.
+WITH ruled AS (
+    -- As every text: equal ones are stored once, and one that is used again counts as new.
+    INSERT INTO texts (hash, content) VALUES ($6, $7)
+    ON CONFLICT (hash) DO UPDATE SET created_at = now()
+    WHERE texts.created_at < now() - interval '1 day'
+),
+added AS (
     INSERT INTO tasks (
         id, project, created_at, title, description, type, acceptance_criteria, labels, depends_on,
         suggested_agent, issue_url, issue_number, metadata, revision, memory, entries, priority, state,

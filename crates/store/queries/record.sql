@@ -2,8 +2,8 @@
 --
 -- $1 task, $2 expected revision, $3 expected number of entries, $4 new revision, $5 task loop,
 -- $6 list columns, $7 history entries, $8 new alerts, $9 updates of earlier alerts, $10 approvals,
--- $11 iterations, $12 usage, $13 provider blocks. A statement can change a row only once, so no row
--- may occur in two of them.
+-- $11 iterations, $12 usage, $13 provider blocks, $14 number of the active job, $15 process that runs
+-- it inside a workflow task. A statement can change a row only once, so no row may occur in two of them.
 WITH before AS (
     -- A concurrent writer waits here and then finds another revision.
     SELECT id, project, risk FROM tasks
@@ -47,7 +47,8 @@ moved AS (
         failures integer, title text, labels text []
     )
     WHERE tasks.id = before.id
-    RETURNING tasks.id, tasks.project, before.risk AS risk_before
+    RETURNING
+        tasks.id, tasks.project, before.risk AS risk_before, job_facts(tasks.*) AS facts
 ),
 logged AS (
     INSERT INTO entries
@@ -157,10 +158,26 @@ held AS (
     FROM moved, jsonb_to_recordset($13) AS h (provider text, until timestamptz)
     ON CONFLICT (provider) DO UPDATE SET until = greatest(holds.until, excluded.until)
 ),
+ended AS (
+    -- A job that is no longer active has ended, and its process with it or not.
+    DELETE FROM inline_jobs USING moved
+    WHERE inline_jobs.task = moved.id AND inline_jobs.ticket IS DISTINCT FROM $14::bigint
+),
+begun AS (
+    INSERT INTO inline_jobs (task, ticket, process)
+    SELECT moved.id, $14::bigint, $15::text FROM moved
+    WHERE $14::bigint IS NOT NULL AND $15::text IS NOT NULL
+    ON CONFLICT (task, ticket) DO UPDATE SET
+        process = excluded.process,
+        lost = inline_jobs.lost
+            + CASE WHEN inline_jobs.process = excluded.process THEN 0 ELSE 1 END
+    RETURNING lost
+),
 told AS (
     SELECT pg_notify('tamma_entries', $1::text || ' ' || max(logged.sequence)) AS done
     FROM logged HAVING count(*) > 0
 )
 SELECT
-    (SELECT count(*) FROM moved) AS "moved!",
-    (SELECT count(*) FROM told) AS "told!"
+    (SELECT count(*) FROM told) AS "told!",
+    (SELECT facts FROM moved) AS facts,
+    (SELECT lost FROM begun) AS lost

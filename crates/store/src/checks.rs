@@ -8,6 +8,7 @@ use tamma_core::task_loop::Timestamp;
 use crate::connection::Store;
 use crate::encoding::{json, read, read_number};
 use crate::error::{CorruptData, Error, Result};
+use crate::texts::NewText;
 
 /// Check of one commit of a task.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,6 +39,34 @@ impl Store {
             i64::from(job_number),
             i32::from(iteration),
             json(record),
+        )
+        .execute(&self.steps)
+        .await?;
+        Ok(())
+    }
+
+    /// Saves the check of a job with a text that it refers to. An existing check stays in place.
+    pub async fn save_check_with_text(
+        &self,
+        (task, job_number): (TaskId, u32),
+        iteration: u16,
+        record: &CheckRecord,
+        text: &NewText,
+    ) -> Result<()> {
+        sqlx::query!(
+            "WITH saved AS (
+                INSERT INTO texts (hash, content) VALUES ($5, $6)
+                ON CONFLICT (hash) DO UPDATE SET created_at = now()
+                WHERE texts.created_at < now() - interval '1 day'
+             )
+             INSERT INTO checks (task, ticket, iteration, record) VALUES ($1, $2, $3, $4)
+             ON CONFLICT DO NOTHING",
+            task.0,
+            i64::from(job_number),
+            i32::from(iteration),
+            json(record),
+            text.hash,
+            text.content,
         )
         .execute(&self.steps)
         .await?;

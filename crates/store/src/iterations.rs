@@ -24,6 +24,8 @@ pub enum IterationOutcome {
     GatesFailed,
     /// Review failed.
     ReviewFailed,
+    /// Person requested changes.
+    ChangesRequested,
     /// Review passed.
     Passed,
 }

@@ -345,14 +345,20 @@ impl Store {
         let relevances: Vec<i32> = all.iter().map(|(_, it)| i32::from(it.relevance)).collect();
         let reasons: Vec<serde_json::Value> = all.iter().map(|(_, it)| json(&it.reasons)).collect();
         let shown_flags: Vec<bool> = all.iter().map(|(_, it)| shown.contains(&it.entry)).collect();
-        let mut writing = self.steps.begin().await?;
-        sqlx::query!("DELETE FROM knowledge_matches WHERE task = $1 AND plan = $2", task.0, plan)
-            .execute(&mut *writing)
-            .await?;
         sqlx::query!(
-            "INSERT INTO knowledge_matches
-                (task, plan, project, entry, role, relevance, reasons, shown)
-             SELECT $1, $2, $3, * FROM unnest($4::uuid[], $5::text[], $6::int[], $7::jsonb[], $8::bool[])",
+            "WITH kept AS (
+                INSERT INTO knowledge_matches
+                    (task, plan, project, entry, role, relevance, reasons, shown)
+                SELECT $1::uuid, $2::text, $3::uuid, * FROM unnest(
+                    $4::uuid[], $5::text[], $6::int[], $7::jsonb[], $8::bool[]
+                )
+                ON CONFLICT (task, plan, entry) DO UPDATE SET
+                    project = excluded.project, role = excluded.role,
+                    relevance = excluded.relevance, reasons = excluded.reasons,
+                    shown = excluded.shown, at = clock_timestamp()
+             )
+             DELETE FROM knowledge_matches
+             WHERE task = $1::uuid AND plan = $2::text AND entry <> ALL($4::uuid[])",
             task.0,
             plan,
             project.0,
@@ -362,9 +368,8 @@ impl Store {
             &reasons,
             &shown_flags,
         )
-        .execute(&mut *writing)
+        .execute(&self.steps)
         .await?;
-        writing.commit().await?;
         Ok(())
     }
 

@@ -29,6 +29,12 @@ impl KnowledgeCache {
     /// Returns the current index of the entries that apply to a project.
     pub async fn index(&self, project: ProjectId) -> Result<Arc<KnowledgeIndex>> {
         let revision = self.store.knowledge_revision(project).await?;
+        self.index_at(project, revision).await
+    }
+
+    /// Returns the index of the entries that apply to a project. The caller has read their revision a
+    /// short time ago.
+    pub async fn index_at(&self, project: ProjectId, revision: u64) -> Result<Arc<KnowledgeIndex>> {
         let cached =
             self.indexes.lock().unwrap_or_else(PoisonError::into_inner).get(&project).cloned();
         if let Some((_, index)) = cached.filter(|(then, _)| *then == revision) {

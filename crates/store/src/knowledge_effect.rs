@@ -155,7 +155,8 @@ impl Store {
             r#"SELECT
                 id, project, since, iterations, spent_usd::text AS "spent_usd!",
                 (SELECT outcome FROM iterations
-                 WHERE task = tasks.id AND outcome IN ('gates_failed', 'review_failed', 'passed')
+                 WHERE task = tasks.id
+                     AND outcome IN ('gates_failed', 'review_failed', 'changes_requested', 'passed')
                  ORDER BY number LIMIT 1) AS first
              FROM tasks WHERE NOT live AND ($1::bool OR project = ANY($2::uuid []))"#,
             self.reads_all(),

@@ -99,6 +99,9 @@ impl Store {
         faults: &[RecordedFault],
         tasks: usize,
     ) -> Result<Vec<RecurringFault>> {
+        if faults.is_empty() {
+            return Ok(Vec::new());
+        }
         let mut digests = Vec::new();
         for fault_record in faults {
             let (fault, _) = patterns::redact_secrets(&fault_record.fault);

@@ -19,6 +19,7 @@ mod history;
 mod inline_jobs;
 mod intake;
 mod iterations;
+mod job_facts;
 mod job_results;
 mod knowledge;
 mod knowledge_cache;
@@ -73,6 +74,7 @@ pub use error::{Conflict, CorruptData, Error, Result};
 pub use history::RecordedEntry;
 pub use intake::{ForgeCursor, IssueTask};
 pub use iterations::{IterationOutcome, IterationRecord};
+pub use job_facts::{JobFacts, StoredJob};
 pub use knowledge::{
     KnowledgeAction, KnowledgeChange, KnowledgeFilter, MatchRole, MatchedTask, PlanMatch,
     StoredEntry,
@@ -113,6 +115,6 @@ pub use task_cards::{
     ListPosition, ListedTask, TaskBoard, TaskCard, TaskFilter, TaskOrder, TaskPage,
 };
 pub use tasks::TaskDetail;
-pub use texts::parse_text_reference;
+pub use texts::{NewText, parse_text_reference};
 pub use usage::UsageTotal;
 pub use workers::Worker;

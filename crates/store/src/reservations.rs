@@ -4,18 +4,22 @@
 //! project and the day. When it ends, the reservation is settled: from then on it counts as the real
 //! spend of the job, until the workflow has recorded the job's usage. A run renews its reservation.
 //! One that was not renewed in time has lost its worker, and the next run of the project settles it.
+//!
+//! The decision is made here, and the database checks that the sums behind it are still true. For a
+//! first attempt without shared budgets they are zero, so it needs one round trip.
 
 use chrono::NaiveTime;
-use sqlx::{Postgres, Transaction};
+use serde::Deserialize;
+use serde_json::Value;
 use tamma_core::budget::{BudgetUse, RunGrant, Spend, SpendLimit, grant_run};
 use tamma_core::cost::Usd;
 use tamma_core::ids::{ProjectId, TaskId};
 use tamma_core::task_loop::Timestamp;
 
 use crate::connection::Store;
-use crate::encoding::{read_number, read_word, word};
+use crate::encoding::{read, read_word, word};
 use crate::error::Result;
-use crate::runs::RunNumber;
+use crate::runs::{RunNumber, RunRecord, decode_run};
 use crate::steps::to_i64;
 
 /// Run that wants to start, and its budgets.
@@ -27,6 +31,8 @@ pub struct ReservationRequest {
     pub run: RunNumber,
     /// Project of the task.
     pub project: ProjectId,
+    /// Provider of the run's model.
+    pub provider: String,
     /// Amount that the job can spend within its task.
     pub allowance: SpendLimit,
     /// Total budget of the project.
@@ -40,7 +46,7 @@ pub struct ReservationRequest {
 }
 
 /// Budgets of a run, and the decision about it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReservedBudgets {
     /// Decision. Money is reserved only if it is granted.
     pub grant: RunGrant,
@@ -50,6 +56,79 @@ pub struct ReservedBudgets {
     pub project: Option<BudgetUse>,
     /// Use of the day's budget, if it has one.
     pub day: Option<BudgetUse>,
+    /// End of the block on the provider. Nothing is reserved while it is blocked.
+    pub blocked_until: Option<Timestamp>,
+    /// Latest run of the task, if any.
+    pub latest_run: Option<RunRecord>,
+}
+
+/// Sums that a decision is based on.
+#[derive(Debug, Default, Deserialize)]
+struct BudgetSums {
+    /// Spend of earlier attempts at the job.
+    earlier_usd: Usd,
+    earlier_tokens: u64,
+    /// Reservations of other jobs of the task.
+    task_usd: Usd,
+    task_tokens: u64,
+    project: Option<SharedSums>,
+    day: Option<SharedSums>,
+}
+
+/// Sums over the other jobs of a project.
+#[derive(Debug, Deserialize)]
+struct SharedSums {
+    spent: Usd,
+    reserved: Usd,
+}
+
+/// Decision about a run, with the use of its budgets.
+struct BudgetDecision {
+    grant: RunGrant,
+    task: BudgetUse,
+    project: Option<BudgetUse>,
+    day: Option<BudgetUse>,
+}
+
+impl BudgetDecision {
+    fn new(request: &ReservationRequest, sums: &BudgetSums) -> Self {
+        let task = sums.task(request.allowance);
+        let project = sums.shared(request.project_usd, sums.project.as_ref());
+        let day = sums.shared(request.day_usd, sums.day.as_ref());
+        let budgets: Vec<_> = [Some(task), project, day].into_iter().flatten().collect();
+        Self { grant: grant_run(&budgets, request.estimate), task, project, day }
+    }
+
+    /// Returns the limit to reserve; `None` if the run cannot start.
+    fn limit(&self) -> Option<SpendLimit> {
+        match self.grant {
+            RunGrant::Granted(limit) => Some(limit),
+            RunGrant::Waiting | RunGrant::Exhausted => None,
+        }
+    }
+}
+
+impl BudgetSums {
+    /// Returns the use of the task's allowance, which already excludes the spend of its ended jobs.
+    fn task(&self, allowance: SpendLimit) -> BudgetUse {
+        let spend = |usd, tokens| Spend { usd, tokens, estimated: false };
+        BudgetUse {
+            limit: allowance,
+            spent: spend(self.earlier_usd, self.earlier_tokens),
+            reserved: spend(self.task_usd, self.task_tokens),
+        }
+    }
+
+    /// Returns the use of a shared budget, if there is one.
+    fn shared(&self, usd: Option<Usd>, sums: Option<&SharedSums>) -> Option<BudgetUse> {
+        let sums = sums.filter(|_| usd.is_some())?;
+        let spend = |usd| Spend { usd, ..Spend::default() };
+        Some(BudgetUse {
+            limit: SpendLimit { usd, tokens: None },
+            spent: spend(sums.spent + self.earlier_usd),
+            reserved: spend(sums.reserved),
+        })
+    }
 }
 
 impl Store {
@@ -62,37 +141,58 @@ impl Store {
         request: &ReservationRequest,
         (at, until): (Timestamp, Timestamp),
     ) -> Result<ReservedBudgets> {
-        let mut transaction = self.steps.begin().await?;
-        // Serialise per project, so that two runs never get the same money.
-        sqlx::query!(
-            "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))",
-            format!("budget {}", request.project)
-        )
-        .execute(&mut *transaction)
-        .await?;
-        settle_lost_runs(&mut transaction, request.project, at).await?;
-        let earlier = earlier_spend(&mut transaction, request).await?;
-        let task = task_use(&mut transaction, request, earlier).await?;
         let midnight = at.date_naive().and_time(NaiveTime::MIN).and_utc();
-        let mut shared = [None, None];
-        let limits = [(request.project_usd, Timestamp::UNIX_EPOCH), (request.day_usd, midnight)];
-        for (used, (usd, since)) in shared.iter_mut().zip(limits) {
-            if usd.is_some() {
-                let limit = SpendLimit { usd, tokens: None };
-                let (spent, reserved) = shared_use(&mut transaction, request, since).await?;
-                let spent = Spend { usd: spent + earlier.usd, ..Spend::default() };
-                let reserved = Spend { usd: reserved, ..Spend::default() };
-                *used = Some(BudgetUse { limit, spent, reserved });
+        // Without an answer, nothing is assumed to be spent or reserved.
+        let mut known: Option<Value> = None;
+        let mut decision = BudgetDecision::new(request, &BudgetSums::default());
+        loop {
+            let limit = decision.limit();
+            let row = sqlx::query!(
+                r#"SELECT
+                    is_reserved AS "is_reserved!", budget_use AS "budget_use!", blocked_until, latest
+                   FROM reserve_run(
+                    $1, $2, $3, $4, $5, $6::text::numeric, $7, $8, $9, $10, $11, $12, $13,
+                    $14::text::numeric, $15, $16
+                   )"#,
+                request.task.0,
+                i64::from(request.run.job_number),
+                i64::from(request.run.attempt),
+                request.project.0,
+                request.provider,
+                word(&request.estimate),
+                request.is_metered,
+                at,
+                until,
+                midnight,
+                request.project_usd.is_some(),
+                request.day_usd.is_some(),
+                limit.is_some(),
+                limit.and_then(|limit| limit.usd).as_ref().map(word),
+                limit.and_then(|limit| limit.tokens).map(to_i64),
+                known.clone(),
+            )
+            .fetch_one(&self.steps)
+            .await?;
+            if !row.is_reserved {
+                decision = BudgetDecision::new(request, &read("budget", row.budget_use.clone())?);
             }
+            // If other runs have changed the sums meanwhile, it is asked again with the new ones.
+            let is_final = decision.limit().is_none() || row.blocked_until.is_some();
+            if row.is_reserved || is_final {
+                let BudgetDecision { grant, task, project, day } = decision;
+                let latest_run = row.latest.map(|run| decode_run(request.task, run)).transpose()?;
+                let blocked_until = row.blocked_until;
+                return Ok(ReservedBudgets {
+                    grant,
+                    task,
+                    project,
+                    day,
+                    blocked_until,
+                    latest_run,
+                });
+            }
+            known = Some(row.budget_use);
         }
-        let [project, day] = shared;
-        let budgets: Vec<_> = [Some(task), project, day].into_iter().flatten().collect();
-        let grant = grant_run(&budgets, request.estimate);
-        if let RunGrant::Granted(limit) = grant {
-            insert_reservation(&mut transaction, request, limit, (at, until)).await?;
-        }
-        transaction.commit().await?;
-        Ok(ReservedBudgets { grant, task, project, day })
     }
 
     /// Extends the reservation of a run, even if it has been settled because it was not renewed in
@@ -111,31 +211,6 @@ impl Store {
             i64::from(run.job_number),
             i64::from(run.attempt),
             until,
-        )
-        .execute(&self.steps)
-        .await?;
-        Ok(())
-    }
-
-    /// Settles the reservation of a run that has ended and whose model calls are recorded.
-    pub async fn settle_reservation(
-        &self,
-        task: TaskId,
-        run: RunNumber,
-        at: Timestamp,
-    ) -> Result<()> {
-        sqlx::query!(
-            "UPDATE run_reservations AS r SET
-                settled_at = $4,
-                (spent_usd, spent_tokens) = (
-                    SELECT total_usd, total_tokens
-                    FROM job_spend(r.task, r.ticket, r.estimate_usd, r.metered)
-                )
-             WHERE r.task = $1 AND r.ticket = $2 AND r.attempt = $3",
-            task.0,
-            i64::from(run.job_number),
-            i64::from(run.attempt),
-            at,
         )
         .execute(&self.steps)
         .await?;
@@ -174,142 +249,4 @@ impl Store {
         .await?;
         Ok((read_word("spend", row.spent)?, read_word("spend", row.reserved)?))
     }
-}
-
-/// Settles the reservations of runs that have lost their worker, and removes those whose usage the
-/// workflow has recorded.
-async fn settle_lost_runs(
-    transaction: &mut Transaction<'_, Postgres>,
-    project: ProjectId,
-    at: Timestamp,
-) -> Result<()> {
-    sqlx::query!(
-        "UPDATE run_reservations AS r SET
-            settled_at = $2,
-            (spent_usd, spent_tokens) = (
-                SELECT total_usd, total_tokens
-                FROM job_spend(r.task, r.ticket, r.estimate_usd, r.metered)
-            )
-         WHERE r.project = $1 AND r.settled_at IS NULL AND r.until <= $2",
-        project.0,
-        at,
-    )
-    .execute(&mut **transaction)
-    .await?;
-    // An unknown cost is not zero, so its estimate stays here.
-    sqlx::query!(
-        "DELETE FROM run_reservations AS r
-         WHERE r.project = $1 AND r.settled_at IS NOT NULL AND EXISTS (
-            SELECT FROM usage
-            WHERE usage.task = r.task AND usage.ticket = r.ticket AND usage.cost_usd IS NOT NULL
-         )",
-        project.0,
-    )
-    .execute(&mut **transaction)
-    .await?;
-    Ok(())
-}
-
-/// Returns what earlier attempts at the job have spent.
-async fn earlier_spend(
-    transaction: &mut Transaction<'_, Postgres>,
-    request: &ReservationRequest,
-) -> Result<Spend> {
-    let row = sqlx::query!(
-        r#"SELECT total_usd::text AS "usd!", total_tokens AS "tokens!"
-           FROM job_spend($1, $2, $3::text::numeric, $4)"#,
-        request.task.0,
-        i64::from(request.run.job_number),
-        word(&request.estimate),
-        request.is_metered,
-    )
-    .fetch_one(&mut **transaction)
-    .await?;
-    let (usd, tokens) = (read_word("spend", row.usd)?, read_number("spend", row.tokens)?);
-    Ok(Spend { usd, tokens, estimated: false })
-}
-
-/// Returns the use of the task's allowance, which already excludes the spend of its ended jobs.
-async fn task_use(
-    transaction: &mut Transaction<'_, Postgres>,
-    request: &ReservationRequest,
-    spent: Spend,
-) -> Result<BudgetUse> {
-    let row = sqlx::query!(
-        r#"SELECT
-            coalesce(sum(usd), 0)::text AS "usd!", coalesce(sum(tokens), 0)::bigint AS "tokens!"
-           FROM run_reservations
-           WHERE task = $1 AND ticket <> $2 AND settled_at IS NULL"#,
-        request.task.0,
-        i64::from(request.run.job_number),
-    )
-    .fetch_one(&mut **transaction)
-    .await?;
-    let (usd, tokens) = (read_word("spend", row.usd)?, read_number("spend", row.tokens)?);
-    let reserved = Spend { usd, tokens, estimated: false };
-    Ok(BudgetUse { limit: request.allowance, spent, reserved })
-}
-
-/// Returns what the other jobs of a project have spent since a time, and what is reserved for them.
-async fn shared_use(
-    transaction: &mut Transaction<'_, Postgres>,
-    request: &ReservationRequest,
-    since: Timestamp,
-) -> Result<(Usd, Usd)> {
-    let row = sqlx::query!(
-        r#"SELECT
-            (
-                (
-                    SELECT coalesce(sum(usage.cost_usd), 0) FROM usage
-                    WHERE usage.project = $1 AND usage.at >= $2
-                ) + (
-                    SELECT coalesce(sum(r.spent_usd), 0) FROM run_reservations AS r
-                    WHERE r.project = $1 AND r.settled_at >= $2
-                        AND NOT (r.task = $3 AND r.ticket = $4)
-                )
-            )::text AS "spent!",
-            (
-                SELECT coalesce(sum(r.usd), 0) FROM run_reservations AS r
-                WHERE r.project = $1 AND r.settled_at IS NULL
-                    AND NOT (r.task = $3 AND r.ticket = $4)
-            )::text AS "reserved!""#,
-        request.project.0,
-        since,
-        request.task.0,
-        i64::from(request.run.job_number),
-    )
-    .fetch_one(&mut **transaction)
-    .await?;
-    Ok((read_word("spend", row.spent)?, read_word("spend", row.reserved)?))
-}
-
-async fn insert_reservation(
-    transaction: &mut Transaction<'_, Postgres>,
-    request: &ReservationRequest,
-    limit: SpendLimit,
-    (at, until): (Timestamp, Timestamp),
-) -> Result<()> {
-    sqlx::query!(
-        "INSERT INTO run_reservations
-         (task, ticket, attempt, project, usd, tokens, estimate_usd, metered, reserved_at, until)
-         VALUES ($1, $2, $3, $4, $5::text::numeric, $6, $7::text::numeric, $8, $9, $10)
-         ON CONFLICT (task, ticket) DO UPDATE SET
-            attempt = excluded.attempt, project = excluded.project, usd = excluded.usd,
-            tokens = excluded.tokens, estimate_usd = excluded.estimate_usd,
-            metered = excluded.metered, reserved_at = excluded.reserved_at,
-            until = excluded.until, settled_at = NULL, spent_usd = NULL, spent_tokens = NULL",
-        request.task.0,
-        i64::from(request.run.job_number),
-        i64::from(request.run.attempt),
-        request.project.0,
-        limit.usd.as_ref().map(word),
-        limit.tokens.map(to_i64),
-        word(&request.estimate),
-        request.is_metered,
-        at,
-        until,
-    )
-    .execute(&mut **transaction)
-    .await?;
-    Ok(())
 }

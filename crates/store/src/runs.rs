@@ -14,7 +14,7 @@ use tamma_core::task_loop::Timestamp;
 use tamma_core::tier::Tier;
 
 use crate::connection::Store;
-use crate::encoding::{json, read_number, read_word, word};
+use crate::encoding::{json, read, read_number, read_word, word};
 use crate::error::{CorruptData, Error, Result};
 use crate::lines::NewLine;
 use crate::model_calls::ModelCall;
@@ -183,6 +183,7 @@ pub struct RunningCall {
     pub since: Timestamp,
 }
 
+#[derive(Deserialize)]
 struct Row {
     ticket: i64,
     attempt: i64,
@@ -293,47 +294,42 @@ impl Store {
 
     /// Ends a run. Final usage replaces the usage reported while it ran.
     pub async fn end_run(&self, task: TaskId, run: RunNumber, ended: &EndedRun) -> Result<()> {
-        let row = sqlx::query!(
-            r#"
-            WITH run AS (
-                UPDATE runs SET
-                    ended_at = $4,
-                    outcome = $5,
-                    reason = $6,
-                    running = NULL,
-                    transcript = coalesce($7, runs.transcript),
-                    tokens_input = CASE WHEN u.told THEN u.tokens_input ELSE runs.tokens_input END,
-                    tokens_cached =
-                        CASE WHEN u.told THEN u.tokens_cached ELSE runs.tokens_cached END,
-                    tokens_output =
-                        CASE WHEN u.told THEN u.tokens_output ELSE runs.tokens_output END,
-                    cost_usd = CASE WHEN u.told THEN u.cost_usd ELSE runs.cost_usd END,
-                    metered = CASE WHEN u.told THEN u.metered ELSE runs.metered END
-                FROM jsonb_to_record($8) AS u (
-                    told boolean, tokens_input bigint, tokens_cached bigint, tokens_output bigint,
-                    cost_usd numeric, metered boolean
-                )
-                WHERE task = $1 AND ticket = $2 AND attempt = $3
-                RETURNING task, ticket, attempt
-            ),
-            told AS (
-                SELECT pg_notify('tamma_lines', task || ' ' || ticket || ' ' || attempt) AS done
-                FROM run
-            )
-            SELECT count(*) AS "runs!" FROM told
-            "#,
+        self.finish_run(task, run, &RunUpdate::default(), ended).await
+    }
+
+    /// Appends the last update to a run, ends it and settles its reservation. Repeating it has no
+    /// effect.
+    pub async fn finish_run(
+        &self,
+        task: TaskId,
+        run: RunNumber,
+        news: &RunUpdate,
+        ended: &EndedRun,
+    ) -> Result<()> {
+        let last_line = news.lines.last().map_or(0, |line| line.sequence);
+        let last_call = news.calls.last().map_or(0, |call| call.sequence);
+        let is_known = sqlx::query_scalar!(
+            r#"SELECT end_run(
+                $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14
+             ) AS "is_known!""#,
             task.0,
             i64::from(run.job_number),
             i64::from(run.attempt),
+            json(&news.lines),
+            json(&news.calls),
+            to_i64(last_line),
+            to_i64(last_call),
+            news.session.as_deref().map(strip_nul),
+            news.model.as_deref().map(strip_nul),
+            usage_json(ended.usage.or(news.usage)),
             ended.at,
             word(&ended.end),
             ended.reason.as_deref().map(strip_nul),
             ended.transcript.as_deref(),
-            usage_json(ended.usage),
         )
         .fetch_one(&self.steps)
         .await?;
-        if row.runs == 0 { Err(run_not_found(task, run)) } else { Ok(()) }
+        if is_known { Ok(()) } else { Err(run_not_found(task, run)) }
     }
 
     /// Saves the object key of a transcript for a run that ended without one.
@@ -382,6 +378,12 @@ fn usage_json(usage: Option<(Usage, bool)>) -> serde_json::Value {
 /// Replaces the NUL characters that PostgreSQL does not accept.
 fn strip_nul(text: &str) -> String {
     text.replace('\0', "\u{fffd}")
+}
+
+/// Decodes a run that a function of the database returned.
+pub(crate) fn decode_run(task: TaskId, run: serde_json::Value) -> Result<RunRecord> {
+    let record = read("run", run).and_then(run_record);
+    record.map_err(|damage| damage.with_key(task.to_string()).into())
 }
 
 fn run_record(row: Row) -> Result<RunRecord, CorruptData> {

@@ -30,6 +30,8 @@ pub struct SpendItem {
     pub task: Option<TaskId>,
     /// Sum of the known costs.
     pub usd: Usd,
+    /// Number of jobs with unknown cost.
+    pub unpriced_jobs: u64,
 }
 
 /// Run in progress.
@@ -111,7 +113,8 @@ impl Store {
         since: Timestamp,
     ) -> Result<Vec<SpendItem>> {
         let rows = sqlx::query!(
-            "SELECT job, coalesce(sum(cost_usd), 0)::text AS \"usd!\"
+            "SELECT job, coalesce(sum(cost_usd), 0)::text AS \"usd!\",
+                count(*) FILTER (WHERE cost_usd IS NULL) AS \"unknown!\"
              FROM usage WHERE ($1::uuid IS NULL OR project = $1) AND at >= $2
                 AND ($3::bool OR project = ANY($4::uuid []))
              GROUP BY job ORDER BY sum(cost_usd) DESC NULLS LAST, job",
@@ -125,7 +128,8 @@ impl Store {
         rows.into_iter()
             .map(|row| {
                 let usd = read_word("spend", row.usd)?;
-                Ok(SpendItem { what: row.job, task: None, usd })
+                let unpriced_jobs = row.unknown.unsigned_abs();
+                Ok(SpendItem { what: row.job, task: None, usd, unpriced_jobs })
             })
             .collect()
     }
@@ -138,9 +142,11 @@ impl Store {
         limit: u32,
     ) -> Result<Vec<SpendItem>> {
         let rows = sqlx::query!(
-            "SELECT tasks.id, tasks.title, spent.usd::text AS \"usd!\"
+            "SELECT tasks.id, tasks.title, spent.usd::text AS \"usd!\",
+                spent.unknown AS \"unknown!\"
              FROM (
-                SELECT task, sum(cost_usd) AS usd
+                SELECT task, sum(cost_usd) AS usd,
+                    count(*) FILTER (WHERE cost_usd IS NULL) AS unknown
                 FROM usage WHERE ($1::uuid IS NULL OR project = $1) AND at >= $2
                     AND ($4::bool OR project = ANY($5::uuid []))
                 GROUP BY task
@@ -158,7 +164,8 @@ impl Store {
         rows.into_iter()
             .map(|row| {
                 let usd = read_word("spend", row.usd)?;
-                Ok(SpendItem { what: row.title, task: Some(TaskId(row.id)), usd })
+                let (task, unpriced_jobs) = (Some(TaskId(row.id)), row.unknown.unsigned_abs());
+                Ok(SpendItem { what: row.title, task, usd, unpriced_jobs })
             })
             .collect()
     }

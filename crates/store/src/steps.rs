@@ -19,6 +19,8 @@ use self::rows::{Projection, StepRows};
 use crate::connection::Store;
 use crate::encoding::{json, read};
 use crate::error::{Conflict, Error, Result};
+use crate::job_facts::JobFacts;
+use crate::texts::rules_text;
 
 /// Outcome of an idempotent write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,7 +32,8 @@ pub enum WriteOutcome {
 }
 
 impl Store {
-    /// Inserts a task with the first step of its state machine. An existing task is left unchanged.
+    /// Inserts a task with the first step of its state machine, and saves its rules without secrets. An
+    /// existing task is left unchanged.
     pub async fn insert_task(
         &self,
         task: &Task,
@@ -49,6 +52,8 @@ impl Store {
             json(&Projection::new(&first[0].next, rules, &rows)),
             json(&rows.entries),
             branch_name(task.id, &task.title),
+            rules.version().to_string(),
+            rules_text(&rules.without_secrets())?,
         )
         .fetch_one(&self.steps)
         .await?
@@ -60,14 +65,32 @@ impl Store {
     ///
     /// Steps that are already stored are skipped; if all are, nothing changes.
     pub async fn save_steps(&self, steps: &[StepRecord], rules: &Rules) -> Result<WriteOutcome> {
+        let written = self.save_steps_for_job(steps, rules, None).await?;
+        Ok(match written {
+            Some(_) => WriteOutcome::Inserted,
+            None => WriteOutcome::AlreadyPresent,
+        })
+    }
+
+    /// Saves the next steps of one task like [`Store::save_steps`], and returns what the job that they
+    /// request needs to know, or `None` if they are already stored.
+    ///
+    /// `process` runs the job inside a workflow task, and is recorded as in
+    /// [`Store::begin_inline_job`].
+    pub async fn save_steps_for_job(
+        &self,
+        steps: &[StepRecord],
+        rules: &Rules,
+        process: Option<&str>,
+    ) -> Result<Option<JobFacts>> {
         let mut steps = check_order(steps)?;
         let (task, last) = match steps.last() {
             Some(last) => (last.next.task, last),
-            None => return Ok(WriteOutcome::AlreadyPresent),
+            None => return Ok(None),
         };
         loop {
-            if self.try_write_steps(task, steps, rules).await? {
-                return Ok(WriteOutcome::Inserted);
+            if let Some(facts) = self.try_write_steps(task, steps, rules, process).await? {
+                return Ok(Some(facts));
             }
             // Another writer was faster, or steps are missing.
             let (stored, entries) = self.task_position(task).await?;
@@ -77,7 +100,7 @@ impl Store {
                 return Err(Conflict::OtherHistory { task, step: offered }.into());
             }
             if stored == last.step && entries == last.next.entry_count {
-                return Ok(WriteOutcome::AlreadyPresent);
+                return Ok(None);
             }
             if stored > offered {
                 return Err(Conflict::StaleStep { task, stored, offered }.into());
@@ -133,21 +156,22 @@ impl Store {
         Ok(row.revision.unsigned_abs() != stored || memory.is_same_except_times(&next))
     }
 
-    /// Writes the steps if the task is exactly one step behind them. Returns `false` if it is not.
+    /// Writes the steps if the task is exactly one step behind them. Returns `None` if it is not.
     async fn try_write_steps(
         &self,
         task: TaskId,
         steps: &[StepRecord],
         rules: &Rules,
-    ) -> Result<bool> {
+        process: Option<&str>,
+    ) -> Result<Option<JobFacts>> {
         let ([first, ..], [.., last]) = (steps, steps) else {
-            return Ok(false);
+            return Ok(None);
         };
         let Some(before) = first.step.checked_sub(1) else {
-            return Ok(false);
+            return Ok(None);
         };
         let rows = StepRows::from_steps(steps);
-        let moved = sqlx::query_file!(
+        let row = sqlx::query_file!(
             "queries/record.sql",
             task.0,
             to_i64(before),
@@ -162,11 +186,12 @@ impl Store {
             json(&rows.iterations),
             json(&rows.usage),
             json(&rows.holds),
+            last.next.active_job.map(|job| i64::from(job.job_number)),
+            process,
         )
         .fetch_one(&self.steps)
-        .await?
-        .moved;
-        Ok(moved > 0)
+        .await?;
+        row.facts.map(|facts| JobFacts::decode(task, facts, row.lost)).transpose()
     }
 
     /// Returns the last stored step of a task and the length of its history.

@@ -3,7 +3,7 @@
 //! A list reads its own columns, never a complete state machine. An unreadable row is listed as
 //! [`ListedTask::Damaged`] and does not affect the others.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -122,7 +122,7 @@ pub struct TaskFilter {
     pub waits: Option<bool>,
     /// Label that a task must have.
     pub label: Option<String>,
-    /// Words to find in title and description.
+    /// Words in title and description, or their beginnings. Only the first 400 characters count.
     pub text: Option<String>,
 }
 
@@ -213,6 +213,9 @@ macro_rules! rows {
 }
 
 /// Builds a query with the filter condition in its middle, using the parameters $1 to $11.
+///
+/// PostgreSQL parses the search text, whatever it contains. Each word of the parsed query stands in
+/// quotes, and gets a `:*` after it, so that it matches the start of words.
 macro_rules! filtered {
     ($query:ident, $head:tt, $tail:tt, $store:expr, $filter:expr $(, $argument:expr)* $(,)?) => {
         sqlx::$query!(
@@ -224,7 +227,10 @@ macro_rules! filtered {
              AND ($6::text IS NULL OR risk = $6)
              AND ($7::boolean IS NULL OR (asked_at IS NOT NULL) = $7)
              AND ($8::text IS NULL OR $8 = ANY(labels))
-             AND ($9::text IS NULL OR words @@ websearch_to_tsquery('simple', $9))
+             AND ($9::text IS NULL OR words @@ regexp_replace(
+                websearch_to_tsquery('simple', $9)::text,
+                '(''(?:[^'']|'''')*'')', '\\1:*', 'g'
+             )::tsquery)
              AND ($10::bool OR project = ANY($11::uuid [])) " + $tail,
             $filter.project.map(|project| project.0),
             $filter.phase.as_ref().map(word),
@@ -234,7 +240,7 @@ macro_rules! filtered {
             $filter.risk.as_ref().map(word),
             $filter.waits,
             $filter.label.as_deref().map(without_nul),
-            $filter.text.as_deref().map(without_nul),
+            $filter.text.as_deref().map(search_text),
             $store.reads_all(),
             $store.readable_projects()
             $(, $argument)*
@@ -242,13 +248,42 @@ macro_rules! filtered {
     };
 }
 
+/// Closed tasks that a board covers: the newest ones. It covers all open tasks.
+const BOARD_CLOSED_TASKS: i64 = 10_000;
+
+/// Tasks of a state that a board counts. With more, the count is this number.
+const BOARD_MAX_COUNT: i64 = 10_000;
+
 /// Board: the number of tasks in each state, and the first tasks of each.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TaskBoard {
     /// Number of tasks by state.
     pub counts: BTreeMap<State, u64>,
+    /// States with more tasks than their number says.
+    pub more: BTreeSet<State>,
     /// First tasks of each state in the requested order, newest first.
     pub tasks: Vec<ListedTask>,
+}
+
+/// Tasks that a board covers: all open ones, and the closed ones from an ID on.
+struct BoardScope {
+    open: Vec<String>,
+    closed: Vec<String>,
+    /// Oldest closed task on the board; `None` if it covers all of them.
+    oldest: Option<Uuid>,
+}
+
+impl BoardScope {
+    /// Returns all states with the oldest task of each.
+    fn by_state(&self) -> (Vec<String>, Vec<Uuid>) {
+        let open = self.open.iter().map(|state| (state.clone(), Uuid::nil()));
+        let closed = self.closed.iter().map(|state| (state.clone(), self.oldest_closed()));
+        open.chain(closed).unzip()
+    }
+
+    fn oldest_closed(&self) -> Uuid {
+        self.oldest.unwrap_or_default()
+    }
 }
 
 impl Store {
@@ -280,52 +315,163 @@ impl Store {
 
     /// Returns the board, with up to `each` tasks in each state: the first ones in this order.
     ///
-    /// In the default order, its cost apart from the counts does not grow with the number of tasks.
+    /// It covers all open tasks and the newest closed ones; words are also found in older ones. So its
+    /// cost does not grow with the number of closed tasks.
     pub async fn board(
         &self,
         filter: &TaskFilter,
         order: TaskOrder,
         each: u32,
     ) -> Result<TaskBoard> {
-        let counts = filtered!(
+        let scope = self.board_scope(filter.project).await?;
+        // The planner does not know how many tasks of one state match a filter, so it would read too
+        // many. Without a filter, it reads an index of each state.
+        let is_plain = TaskFilter { project: None, ..filter.clone() } == TaskFilter::default();
+        let counts = async {
+            if is_plain {
+                self.capped_counts(filter.project, &scope).await
+            } else {
+                self.filtered_counts(filter, &scope).await
+            }
+        };
+        let ids = async {
+            match order {
+                TaskOrder::Newest if is_plain => {
+                    self.newest_of_each_state(filter.project, &scope, each).await
+                }
+                order => self.first_of_each_state(filter, &scope, order, each).await,
+            }
+        };
+        let older = async {
+            match &filter.text {
+                Some(_) if scope.oldest.is_some() => self.newest_closed(filter, each).await,
+                _ => Ok(Vec::new()),
+            }
+        };
+        let (counts, mut ids, older) = tokio::try_join!(counts, ids, older)?;
+        ids.extend(older);
+        let rows = self.card_rows(&ids).await?;
+        let closed = State::iter().filter(|state| scope.oldest.is_some() && state.is_terminal());
+        let (mut found, mut more) = (BTreeMap::new(), closed.collect::<BTreeSet<_>>());
+        for (state, count) in counts {
+            // Skip states that only a newer version knows.
+            let Ok(state) = read_word::<State>("state", state) else { continue };
+            found.insert(state, count.unsigned_abs());
+            if is_plain && count >= BOARD_MAX_COUNT {
+                more.insert(state);
+            }
+        }
+        let tasks = rows.into_iter().map(to_listed_task).collect();
+        Ok(TaskBoard { counts: found, more, tasks })
+    }
+
+    /// Finds the closed tasks that a board covers.
+    async fn board_scope(&self, project: Option<ProjectId>) -> sqlx::Result<BoardScope> {
+        let oldest = sqlx::query_scalar!(
+            "SELECT id FROM tasks
+             WHERE NOT live AND ($1::uuid IS NULL OR project = $1)
+                AND ($2::bool OR project = ANY($3::uuid []))
+             ORDER BY id DESC OFFSET $4 LIMIT 1",
+            project.map(|project| project.0),
+            self.reads_all(),
+            self.readable_projects(),
+            BOARD_CLOSED_TASKS,
+        )
+        .fetch_optional(&self.lists)
+        .await?;
+        let (closed, open): (Vec<State>, Vec<State>) =
+            State::iter().partition(|state| state.is_terminal());
+        let words = |states: Vec<State>| states.iter().map(word).collect();
+        Ok(BoardScope { open: words(open), closed: words(closed), oldest })
+    }
+
+    /// Counts the tasks of each state on a board without filters, up to a limit.
+    async fn capped_counts(
+        &self,
+        project: Option<ProjectId>,
+        scope: &BoardScope,
+    ) -> sqlx::Result<Vec<(String, i64)>> {
+        let (states, oldest) = scope.by_state();
+        let rows = sqlx::query!(
+            r#"SELECT wanted_state AS "state!", matching.count AS "count!"
+               FROM unnest($4::text[], $5::uuid[]) AS wanted (wanted_state, oldest)
+               CROSS JOIN LATERAL (SELECT count(*) AS count FROM (
+                   SELECT FROM tasks
+                   WHERE state = wanted_state AND id >= oldest
+                       AND ($1::uuid IS NULL OR project = $1)
+                       AND ($2::bool OR project = ANY($3::uuid []))
+                   LIMIT $6
+               ) AS found) AS matching
+               WHERE matching.count > 0"#,
+            project.map(|project| project.0),
+            self.reads_all(),
+            self.readable_projects(),
+            &states,
+            &oldest,
+            BOARD_MAX_COUNT,
+        )
+        .fetch_all(&self.lists)
+        .await?;
+        Ok(rows.into_iter().map(|row| (row.state, row.count)).collect())
+    }
+
+    /// Counts the tasks of each state on a board with filters.
+    async fn filtered_counts(
+        &self,
+        filter: &TaskFilter,
+        scope: &BoardScope,
+    ) -> sqlx::Result<Vec<(String, i64)>> {
+        let rows = filtered!(
             query,
-            "SELECT state, count(*) AS \"count!\" FROM tasks WHERE",
+            "SELECT state, count(*) AS \"count!\" FROM tasks
+             WHERE (state = ANY($12::text[]) OR (NOT live AND id >= $13::uuid)) AND",
             "GROUP BY state",
             self,
             filter,
-        );
-        let ids = async {
-            match order {
-                TaskOrder::Newest => self.newest_of_each_state(filter, each).await,
-                order => self.first_of_each_state(filter, order, each).await,
-            }
-        };
-        let (counts, ids) = tokio::try_join!(counts.fetch_all(&self.lists), ids)?;
-        let rows = self.card_rows(&ids).await?;
-        // Skip states that only a newer version knows.
-        let count =
-            |state, count: i64| Some((read_word("state", state).ok()?, count.unsigned_abs()));
-        Ok(TaskBoard {
-            counts: counts.into_iter().filter_map(|row| count(row.state, row.count)).collect(),
-            tasks: rows.into_iter().map(to_listed_task).collect(),
-        })
+            &scope.open,
+            scope.oldest_closed(),
+        )
+        .fetch_all(&self.lists)
+        .await?;
+        Ok(rows.into_iter().map(|row| (row.state, row.count)).collect())
     }
 
     async fn newest_of_each_state(
         &self,
-        filter: &TaskFilter,
+        project: Option<ProjectId>,
+        scope: &BoardScope,
         each: u32,
     ) -> sqlx::Result<Vec<Uuid>> {
-        let states: Vec<String> = State::iter().map(|state| word(&state)).collect();
+        let (states, oldest) = scope.by_state();
+        sqlx::query_scalar!(
+            "SELECT newest.id FROM unnest($4::text[], $5::uuid[]) AS wanted (wanted_state, oldest)
+             CROSS JOIN LATERAL (
+                SELECT id FROM tasks
+                WHERE state = wanted_state AND id >= oldest
+                    AND ($1::uuid IS NULL OR project = $1)
+                    AND ($2::bool OR project = ANY($3::uuid []))
+                ORDER BY id DESC LIMIT $6
+             ) AS newest",
+            project.map(|project| project.0),
+            self.reads_all(),
+            self.readable_projects(),
+            &states,
+            &oldest,
+            i64::from(each),
+        )
+        .fetch_all(&self.lists)
+        .await
+    }
+
+    /// Returns the newest closed tasks, also those that a board does not cover.
+    async fn newest_closed(&self, filter: &TaskFilter, limit: u32) -> sqlx::Result<Vec<Uuid>> {
         filtered!(
             query_scalar,
-            "SELECT newest.id FROM unnest($12::text[]) AS wanted (wanted_state)
-             CROSS JOIN LATERAL (SELECT id FROM tasks WHERE state = wanted_state AND",
-            "ORDER BY id DESC LIMIT $13) AS newest",
+            "SELECT id FROM tasks WHERE NOT live AND",
+            "ORDER BY id DESC LIMIT $12",
             self,
             filter,
-            &states,
-            i64::from(each),
+            i64::from(limit),
         )
         .fetch_all(&self.lists)
         .await
@@ -334,6 +480,7 @@ impl Store {
     async fn first_of_each_state(
         &self,
         filter: &TaskFilter,
+        scope: &BoardScope,
         order: TaskOrder,
         each: u32,
     ) -> sqlx::Result<Vec<Uuid>> {
@@ -351,12 +498,15 @@ impl Store {
                         CASE WHEN $12::text = 'cost' THEN spent_usd END DESC NULLS LAST,
                         CASE WHEN $12::text = 'updated' THEN updated_at END DESC NULLS LAST,
                         id DESC
-                ) AS place FROM tasks WHERE",
+                ) AS place FROM tasks
+                WHERE (state = ANY($14::text[]) OR (NOT live AND id >= $15::uuid)) AND",
             ") AS ranked WHERE ranked.place <= $13",
             self,
             filter,
             order.to_string(),
             i64::from(each),
+            &scope.open,
+            scope.oldest_closed(),
         )
         .fetch_all(&self.lists)
         .await
@@ -497,6 +647,14 @@ impl Store {
         let row = rows!("id = $1", task.0).fetch_optional(&self.steps).await?;
         Ok(row.filter(|row| self.can_read(ProjectId(row.project))).map(to_listed_task))
     }
+}
+
+/// Number of characters of a search text. Thousands of words exceed PostgreSQL's stack.
+const MAX_SEARCH_TEXT: usize = 400;
+
+/// Returns the part of a search text that is searched for.
+fn search_text(text: &str) -> String {
+    without_nul(text).chars().take(MAX_SEARCH_TEXT).collect()
 }
 
 /// Removes the NUL characters that PostgreSQL does not accept.

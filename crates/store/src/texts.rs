@@ -16,23 +16,40 @@ pub fn parse_text_reference(text: &str) -> Option<Reference> {
     if is_hash { text.parse().ok() } else { None }
 }
 
+/// Text that is saved together with a row that refers to it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewText {
+    /// Reference to the text, once it is saved.
+    pub reference: Reference,
+    pub(crate) hash: String,
+    pub(crate) content: String,
+}
+
+impl NewText {
+    /// Prepares a text.
+    pub fn new(text: &str) -> Result<Self> {
+        // PostgreSQL text cannot contain NUL, which agents may print.
+        let content = text.replace('\0', "\u{fffd}");
+        let hash = Digest::of(content.as_bytes()).to_string();
+        Ok(Self { reference: reference(&hash)?, hash, content })
+    }
+}
+
 impl Store {
     /// Saves a text and returns a reference to it. Equal texts are stored once, and one that is used
     /// again counts as new for retention.
     pub async fn save_text(&self, text: &str) -> Result<Reference> {
-        // PostgreSQL text cannot contain NUL, which agents may print.
-        let text = text.replace('\0', "\u{fffd}");
-        let hash = Digest::of(text.as_bytes()).to_string();
+        let NewText { reference, hash, content } = NewText::new(text)?;
         sqlx::query!(
             "INSERT INTO texts (hash, content) VALUES ($1, $2)
              ON CONFLICT (hash) DO UPDATE SET created_at = now()
              WHERE texts.created_at < now() - interval '1 day'",
             hash,
-            text
+            content
         )
         .execute(&self.steps)
         .await?;
-        reference(&hash)
+        Ok(reference)
     }
 
     /// Returns a saved text.
@@ -51,8 +68,7 @@ impl Store {
 
     /// Saves the rules that tasks run under. They must not contain secrets.
     pub async fn save_rules(&self, rules: &Rules) -> Result<PolicyVersion> {
-        let text = serde_json::to_string(rules).map_err(|error| damaged(error.to_string()))?;
-        self.save_text(&text).await?;
+        self.save_text(&rules_text(rules)?).await?;
         Ok(rules.version())
     }
 
@@ -61,6 +77,11 @@ impl Store {
         let text = self.text(&reference(&version.to_string())?).await?;
         serde_json::from_str(&text).map_err(|error| damaged(error.to_string()))
     }
+}
+
+/// Returns rules as they are stored.
+pub(crate) fn rules_text(rules: &Rules) -> Result<String> {
+    serde_json::to_string(rules).map_err(|error| damaged(error.to_string()))
 }
 
 fn reference(hash: &str) -> Result<Reference> {

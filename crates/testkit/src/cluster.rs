@@ -15,6 +15,7 @@ use tamma_store::{RegisteredProject, Store};
 use tempfile::TempDir;
 
 use crate::agent::Script;
+use crate::network::{Host, Network};
 use crate::operator::write_operator_file;
 use crate::postgres::{PostgresServer, TestDatabase};
 use crate::programs::find_program;
@@ -23,8 +24,14 @@ use crate::repository::Repository;
 use crate::sample::{project_id, task_id};
 use crate::shared_server;
 use crate::tamma_process::{TammaCli, TammaProcess};
-use crate::temporal::{self, TemporalServer};
+use crate::temporal::{self, TemporalCluster, TemporalLayout, TemporalServer};
 use crate::wait::wait_until;
+
+/// Host of the database, if a cluster has hosts.
+pub const DATABASE_HOST: &str = "database";
+
+/// Settings of a database that a real Temporal server uses too.
+const SHARED_DATABASE_SETTINGS: [&str; 2] = ["max_connections=400", "max_wal_size=1GB"];
 
 /// Name of the database on a private server.
 pub const DATABASE: &str = "tamma";
@@ -41,17 +48,19 @@ const MAX_ENTRIES: u32 = 10_000;
 /// Running system. Dropping it ends all its processes and removes its data.
 #[derive(Debug)]
 pub struct Cluster {
-    server: Option<TammaProcess>,
+    servers: Vec<TammaProcess>,
     workers: Vec<TammaProcess>,
     /// Connection to the database.
     pub store: Store,
     /// Command line of a person.
     pub cli: TammaCli,
-    listen: String,
+    listen: Vec<String>,
     temporal: TemporalBackend,
     // Dropped after everything that has a connection to it.
     database: DatabaseBackend,
     folder: ClusterFolder,
+    // Dropped after everything that runs on its hosts.
+    network: Option<Network>,
 }
 
 /// Parts of a cluster. Without further calls, it has a new database on the shared server.
@@ -62,7 +71,9 @@ pub struct ClusterBuilder {
     database_settings: Vec<String>,
     user_per_role: bool,
     temporal: TemporalChoice,
-    server: bool,
+    hosts: HostChoice,
+    standby: bool,
+    servers: u32,
     token: Option<String>,
     server_env: Vec<(String, String)>,
     workers: u32,
@@ -77,6 +88,17 @@ enum TemporalChoice {
     None,
     Shared,
     Private,
+    Cluster {
+        layout: TemporalLayout,
+        shards: u32,
+    },
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum HostChoice {
+    #[default]
+    Same,
+    Separate,
 }
 
 #[derive(Debug)]
@@ -84,6 +106,7 @@ enum TemporalBackend {
     None,
     Shared(String),
     Private(TemporalServer),
+    Cluster(TemporalCluster),
 }
 
 #[derive(Debug)]
@@ -137,17 +160,45 @@ impl ClusterBuilder {
         Self { temporal: TemporalChoice::Private, ..self }
     }
 
+    /// Starts a private PostgreSQL server, and a real Temporal server that keeps its data there. The
+    /// server must be built: [`temporal::is_built`].
+    #[must_use]
+    pub fn temporal_cluster(self, layout: TemporalLayout, shards: u32) -> Self {
+        let temporal = TemporalChoice::Cluster { layout, shards };
+        Self { private_database: true, temporal, ..self }
+            .database_settings(&SHARED_DATABASE_SETTINGS)
+    }
+
+    /// Runs PostgreSQL and each process of Temporal and Tamma on a host of its own, if it has a real
+    /// Temporal server. [`Cluster::network`] tells what the hosts are.
+    #[must_use]
+    pub fn separate_hosts(self) -> Self {
+        Self { hosts: HostChoice::Separate, ..self }
+    }
+
+    /// Adds a standby to the private PostgreSQL server.
+    #[must_use]
+    pub fn standby(self) -> Self {
+        Self { standby: true, ..self }
+    }
+
     /// Starts `tamma serve`.
     #[must_use]
     pub fn server(self) -> Self {
-        Self { server: true, ..self }
+        self.servers(1)
+    }
+
+    /// Starts this number of `tamma serve` processes. [`Cluster::cli`] uses the first one.
+    #[must_use]
+    pub fn servers(self, count: u32) -> Self {
+        Self { servers: count, ..self }
     }
 
     /// Starts `tamma serve` with this token. It logs who is let in.
     #[must_use]
     pub fn server_with_token(self, token: &str) -> Self {
         let logging = self.server_env("TAMMA_LOG", "warn,tamma_server=info");
-        Self { server: true, token: Some(token.to_owned()), ..logging }
+        Self { servers: 1, token: Some(token.to_owned()), ..logging }
     }
 
     /// Sets an environment variable of the server.
@@ -189,46 +240,60 @@ impl ClusterBuilder {
         let program = self.program.clone().map_or_else(|| find_program("tamma"), Ok);
         let program = match program {
             Ok(program) => program,
-            Err(error) if self.server || self.workers > 0 => return Err(error),
+            Err(error) if self.servers > 0 || self.workers > 0 => return Err(error),
             // Not every test builds it.
             Err(_) => "tamma".into(),
         };
+        let network = self.create_network().await?;
         let temporal = async {
             anyhow::Ok(match self.temporal {
-                TemporalChoice::None => TemporalBackend::None,
                 TemporalChoice::Shared => TemporalBackend::Shared(temporal::server_address()?),
                 TemporalChoice::Private => TemporalBackend::Private(TemporalServer::start().await?),
+                // A cluster is started below, because it needs the database.
+                TemporalChoice::None | TemporalChoice::Cluster { .. } => TemporalBackend::None,
             })
         };
-        let (database, temporal) = tokio::try_join!(self.start_database(), temporal)?;
+        let database = self.start_database(host_of(network.as_ref(), DATABASE_HOST));
+        let (database, mut temporal) = tokio::try_join!(database, temporal)?;
         let store = Store::connect(&database.url(None)).await?;
         if self.private_database && self.program.is_some() {
             migrate_with(&program, &database.url(None)).await?;
         } else if self.private_database {
             store.migrate().await.context("cannot migrate the database")?;
         }
-        let folder = match self.folder {
-            Some(folder) => ClusterFolder::Kept(folder),
+        let folder = match &self.folder {
+            Some(folder) => ClusterFolder::Kept(folder.clone()),
             None => ClusterFolder::Temporary(tempfile::tempdir()?),
         };
-        let listen = format!("127.0.0.1:{}", shared_server::free_port()?);
-        let url = format!("http://{listen}");
+        if let (TemporalChoice::Cluster { layout, shards }, Some(network)) =
+            (self.temporal, &network)
+            && let DatabaseBackend::Private { server, .. } = &database
+        {
+            let cluster =
+                TemporalCluster::start(layout, shards, server, network, folder.path()).await?;
+            temporal = TemporalBackend::Cluster(cluster);
+        }
+        let mut listen = Vec::new();
+        for name in names_of("serve", self.servers.max(1)) {
+            let address = host_of(network.as_ref(), &name).address();
+            listen.push(format!("{address}:{}", shared_server::free_port()?));
+        }
+        let url = listen.first().map(|address| format!("http://{address}")).unwrap_or_default();
         let token = self.token.unwrap_or_else(|| OPERATOR_TOKEN.to_owned());
         let cli = TammaCli { program, url, token, person: PERSON.to_owned() };
-        let (server, workers) = (None, Vec::new());
+        let (servers, workers) = (Vec::new(), Vec::new());
         let mut cluster =
-            Cluster { server, workers, store, cli, listen, temporal, database, folder };
-        if self.server {
-            let mut server = cluster.new_server()?;
+            Cluster { servers, workers, store, cli, listen, temporal, database, folder, network };
+        for (name, address) in names_of("serve", self.servers).zip(cluster.listen.clone()) {
+            let mut server = cluster.server_process(&name, &address)?;
             for (name, value) in &self.server_env {
                 server = server.with_env(name, value);
             }
             server.start().await?;
-            cluster.server = Some(server);
+            cluster.servers.push(server);
         }
         let args: Vec<_> = self.worker_args.iter().map(String::as_str).collect();
-        for number in 1..=self.workers {
-            let name = if number == 1 { "work".to_owned() } else { format!("work-{number}") };
+        for name in names_of("work", self.workers) {
             let mut worker = cluster.new_worker(&name)?.with_args(&args);
             for (name, value) in &self.worker_env {
                 worker = worker.with_env(name, value);
@@ -239,11 +304,30 @@ impl ClusterBuilder {
         Ok(cluster)
     }
 
-    async fn start_database(&self) -> Result<DatabaseBackend> {
+    /// Creates the hosts of a cluster with a real Temporal server.
+    async fn create_network(&self) -> Result<Option<Network>> {
+        let TemporalChoice::Cluster { layout, .. } = self.temporal else { return Ok(None) };
+        let names: Vec<_> = [DATABASE_HOST.to_owned()]
+            .into_iter()
+            .chain(layout.hosts())
+            .chain(names_of("serve", self.servers))
+            .chain(names_of("work", self.workers))
+            .collect();
+        Ok(Some(if self.hosts == HostChoice::Separate {
+            Network::create(&names).await?
+        } else {
+            Network::loopback(&names, "all processes share a host")
+        }))
+    }
+
+    async fn start_database(&self, host: Host) -> Result<DatabaseBackend> {
         if !self.private_database {
             return Ok(DatabaseBackend::Shared(TestDatabase::fresh().await?));
         }
-        let server = PostgresServer::start_with(self.database_settings.clone()).await?;
+        let mut server = PostgresServer::start_on(host, self.database_settings.clone()).await?;
+        if self.standby {
+            server.add_standby().await?;
+        }
         server.query("postgres", &format!("CREATE DATABASE {DATABASE}")).await?;
         if self.user_per_role {
             for user in ["server", "worker"] {
@@ -253,6 +337,19 @@ impl ClusterBuilder {
         }
         Ok(DatabaseBackend::Private { server: Box::new(server), user_per_role: self.user_per_role })
     }
+}
+
+/// Returns the names of processes: `work`, `work-2`, `work-3`.
+fn names_of(verb: &str, count: u32) -> impl Iterator<Item = String> {
+    (1..=count).map(move |number| match number {
+        1 => verb.to_owned(),
+        _ => format!("{verb}-{number}"),
+    })
+}
+
+/// Returns the host of a process.
+fn host_of(network: Option<&Network>, name: &str) -> Host {
+    network.and_then(|network| network.host(name).ok().cloned()).unwrap_or_else(Host::local)
 }
 
 /// Runs the migrations of a program.
@@ -265,6 +362,15 @@ async fn migrate_with(program: &Path, database: &str) -> Result<()> {
     let stderr = String::from_utf8_lossy(&output.stderr);
     anyhow::ensure!(output.status.success(), "`tamma migrate` failed: {}", stderr.trim());
     Ok(())
+}
+
+impl ClusterFolder {
+    fn path(&self) -> &Path {
+        match self {
+            Self::Temporary(folder) => folder.path(),
+            Self::Kept(folder) => folder,
+        }
+    }
 }
 
 impl DatabaseBackend {
@@ -288,10 +394,7 @@ impl Cluster {
 
     /// Returns the folder of logs and data.
     pub fn folder(&self) -> &Path {
-        match &self.folder {
-            ClusterFolder::Temporary(folder) => folder.path(),
-            ClusterFolder::Kept(folder) => folder,
-        }
+        self.folder.path()
     }
 
     /// Returns the URL of the Tamma server.
@@ -310,7 +413,29 @@ impl Cluster {
             TemporalBackend::None => Err(anyhow::anyhow!("the cluster has no Temporal server")),
             TemporalBackend::Shared(address) => Ok(address.clone()),
             TemporalBackend::Private(server) => Ok(server.address()),
+            TemporalBackend::Cluster(cluster) => cluster.address(),
         }
+    }
+
+    /// Returns the real Temporal server.
+    pub fn temporal_cluster(&self) -> Result<&TemporalCluster> {
+        match &self.temporal {
+            TemporalBackend::Cluster(cluster) => Ok(cluster),
+            _ => Err(anyhow::anyhow!("the cluster has no real Temporal server")),
+        }
+    }
+
+    /// Returns the real Temporal server, to kill its nodes.
+    pub fn temporal_cluster_mut(&mut self) -> Result<&mut TemporalCluster> {
+        match &mut self.temporal {
+            TemporalBackend::Cluster(cluster) => Ok(cluster),
+            _ => Err(anyhow::anyhow!("the cluster has no real Temporal server")),
+        }
+    }
+
+    /// Returns the hosts of a cluster with a real Temporal server.
+    pub fn network(&self) -> Result<&Network> {
+        self.network.as_ref().context("the cluster has no hosts")
     }
 
     /// Returns the private PostgreSQL server.
@@ -348,18 +473,43 @@ impl Cluster {
 
     /// Returns the `tamma serve` process.
     pub fn server(&self) -> Result<&TammaProcess> {
-        self.server.as_ref().context("the cluster has no server")
+        self.servers.first().context("the cluster has no server")
     }
 
     /// Returns the `tamma serve` process, to kill it.
     pub fn server_mut(&mut self) -> Result<&mut TammaProcess> {
-        self.server.as_mut().context("the cluster has no server")
+        self.servers.first_mut().context("the cluster has no server")
+    }
+
+    /// Returns all `tamma serve` processes.
+    pub fn servers_mut(&mut self) -> &mut [TammaProcess] {
+        &mut self.servers
+    }
+
+    /// Returns all `tamma work` processes that were started with the cluster.
+    pub fn workers_mut(&mut self) -> &mut [TammaProcess] {
+        &mut self.workers
+    }
+
+    /// Returns the process IDs of all running `tamma` processes that were started with the cluster.
+    pub fn tamma_pids(&self) -> Vec<u32> {
+        self.servers.iter().chain(&self.workers).filter_map(TammaProcess::pid).collect()
+    }
+
+    /// Returns the command line of a person, once for each server.
+    pub fn clis(&self) -> Vec<TammaCli> {
+        let cli =
+            |address: &String| TammaCli { url: format!("http://{address}"), ..self.cli.clone() };
+        self.listen.iter().map(cli).collect()
     }
 
     /// Returns a `tamma serve` process, which is not started.
     pub fn new_server(&self) -> Result<TammaProcess> {
-        let process = self.process("serve", "serve", "server")?;
-        let process = process.with_args(&["--listen", &self.listen]);
+        self.server_process("serve", self.listen.first().context("the cluster has no address")?)
+    }
+
+    fn server_process(&self, name: &str, address: &str) -> Result<TammaProcess> {
+        let process = self.process("serve", name, "server")?.with_args(&["--listen", address]);
         Ok(process.with_env("TAMMA_TOKEN", &self.cli.token))
     }
 
@@ -375,7 +525,8 @@ impl Cluster {
         let (database, temporal) = (self.database.url(Some(role)), self.temporal_address()?);
         let arguments = [verb, "--data", &data, "--database", &database, "--temporal", &temporal];
         let log = self.folder().join(format!("{name}.log"));
-        Ok(TammaProcess::new(&self.cli.program, arguments.map(str::to_owned), log))
+        let process = TammaProcess::new(&self.cli.program, arguments.map(str::to_owned), log);
+        Ok(process.on_host(host_of(self.network.as_ref(), name)))
     }
 
     /// Replaces the connection to the database, after a restart of PostgreSQL.
@@ -469,7 +620,7 @@ impl Cluster {
 
     /// Stops all processes, so that nothing writes to the folder any more.
     pub async fn stop(mut self) -> Result<()> {
-        for process in self.server.iter_mut().chain(&mut self.workers) {
+        for process in self.servers.iter_mut().chain(&mut self.workers) {
             process.kill().await?;
         }
         self.store.close().await;

@@ -11,12 +11,14 @@ mod gitea;
 mod github_answers;
 mod proxy;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 pub use fake_github::{Exchange, FakeGithub};
 pub use fake_gitlab::FakeGitlab;
 pub use gitea::GiteaServer;
 pub use proxy::{ForgeProxy, HoldEnd, ProxyFault, RequestPattern, WebhookFault};
+
+use crate::programs::tools_folder;
 
 /// Version of Gitea, as in `.ci/tools`.
 const GITEA_VERSION: &str = "1.26.4";
@@ -36,18 +38,9 @@ pub const BUILD_COMMAND: &str = "TAMMA_TOOLS=forge bash .ci/tools";
 /// Command that builds the style sheets and scripts of Gitea's pages, for screenshots.
 pub const PAGES_COMMAND: &str = "TAMMA_TOOLS=forge-pages bash .ci/tools";
 
-/// Returns the folder of the tools that `.ci/tools` installs.
-fn tools() -> PathBuf {
-    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).or_else(|| {
-        let home = std::env::var_os("HOME")?;
-        Some(Path::new(&home).join(".cache"))
-    });
-    cache.unwrap_or_else(std::env::temp_dir).join("tamma/tools")
-}
-
 /// Returns the folder of Gitea, if it was built.
 pub fn gitea_folder() -> Option<PathBuf> {
-    let folder = tools().join(format!("gitea-{GITEA_VERSION}"));
+    let folder = tools_folder().join(format!("gitea-{GITEA_VERSION}"));
     folder.join("gitea").is_file().then_some(folder)
 }
 
@@ -58,19 +51,19 @@ pub fn has_gitea_pages() -> bool {
 
 /// Returns the program of Gitea's runner, if it was built.
 pub fn gitea_runner() -> Option<PathBuf> {
-    let program = tools().join(format!("gitea-runner-{RUNNER_VERSION}/gitea-runner"));
+    let program = tools_folder().join(format!("gitea-runner-{RUNNER_VERSION}/gitea-runner"));
     program.is_file().then_some(program)
 }
 
 /// Returns the file with GitHub's API description, if it was installed.
 pub fn github_openapi() -> Option<PathBuf> {
-    let file = tools().join(format!("github-openapi-{OPENAPI_VERSION}.json"));
+    let file = tools_folder().join(format!("github-openapi-{OPENAPI_VERSION}.json"));
     file.is_file().then_some(file)
 }
 
 /// Returns the file with GitHub's examples of webhooks, if it was installed.
 pub fn github_webhooks() -> Option<PathBuf> {
-    let file = tools().join(format!("github-webhooks-{EXAMPLES_VERSION}.json"));
+    let file = tools_folder().join(format!("github-webhooks-{EXAMPLES_VERSION}.json"));
     file.is_file().then_some(file)
 }
 

@@ -5,6 +5,7 @@ pub mod cluster;
 pub mod forge;
 pub mod hostile;
 pub mod model;
+pub mod network;
 pub mod operator;
 pub mod postgres;
 pub mod programs;

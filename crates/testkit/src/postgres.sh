@@ -11,7 +11,8 @@
 #   postgres.sh FOLDER killable PORT [SETTING...]
 #
 # Becomes the server itself, with the existing data of the folder. It uses the safest durability
-# settings unless a setting changes them, so it can be killed at any time and restarted.
+# settings unless a setting changes them, so it can be killed at any time and restarted. Without data, it
+# starts with a copy of the server at the URL in PRIMARY, as its standby.
 set -euo pipefail
 
 folder="$1" process="$2" port="${3:-}"
@@ -48,7 +49,11 @@ listen=""
 if [ -n "$port" ]; then listen=127.0.0.1; else port=5432; fi
 cd /
 if [ "$process" = killable ]; then
-    [ -e "$data/PG_VERSION" ] || "${as[@]}" "$bin/initdb" -D "$data" -U postgres -A trust -E UTF8 --no-locale
+    if [ ! -e "$data/PG_VERSION" ] && [ -n "${PRIMARY:-}" ]; then
+        "${as[@]}" "$bin/pg_basebackup" -D "$data" -d "$PRIMARY" -X stream -c fast -R
+    elif [ ! -e "$data/PG_VERSION" ]; then
+        "${as[@]}" "$bin/initdb" -D "$data" -U postgres -A trust -E UTF8 --no-locale
+    fi
     exec "${as[@]}" "$bin/postgres" -D "$data" -p "$port" -k "$folder/socket" \
         -c listen_addresses=127.0.0.1 -c fsync=on -c synchronous_commit=on -c full_page_writes=on \
         -c max_connections=200 -c shared_buffers=64MB -c timezone=UTC $settings

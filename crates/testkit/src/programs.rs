@@ -1,6 +1,6 @@
-//! Programs of the same build.
+//! Programs of the same build, and those that `.ci/tools` builds.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Result, anyhow};
 
@@ -15,4 +15,13 @@ pub fn find_program(name: &str) -> Result<PathBuf> {
             executable.display()
         )
     })
+}
+
+/// Returns the folder of the tools that `.ci/tools` installs.
+pub(crate) fn tools_folder() -> PathBuf {
+    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).or_else(|| {
+        let home = std::env::var_os("HOME")?;
+        Some(Path::new(&home).join(".cache"))
+    });
+    cache.unwrap_or_else(std::env::temp_dir).join("tamma/tools")
 }

@@ -8,7 +8,7 @@ use anyhow::{Result, anyhow};
 use tamma_core::ids::ProjectId;
 use tamma_core::rules::{self, Rules};
 
-use crate::agent::{SCRIPT_VARIABLE, Script};
+use crate::agent::{SCRIPT_VARIABLE, Script, TOKEN_VARIABLE, URL_VARIABLE};
 use crate::operator::test_operator;
 use crate::repository::Repository;
 
@@ -122,6 +122,18 @@ impl ProjectConfig {
         self
     }
 
+    /// Lets the scripted agent call a model at `upstream` through the gateway. The worker has its key in
+    /// `OPENAI_API_KEY`.
+    #[must_use]
+    pub fn gateway(mut self, upstream: &str) -> Self {
+        // The first lines continue the section `env` of the agent.
+        self.agent_settings = format!(
+            "      {URL_VARIABLE}: \"{{{{ url }}}}\"\n      {TOKEN_VARIABLE}: \"{{{{ token }}}}\"\n    \
+             upstream: {upstream}\n    key: OPENAI_API_KEY\n"
+        );
+        self
+    }
+
     /// Adds another scripted agent, which no tier names.
     #[must_use]
     pub fn another_agent(mut self, name: &str) -> Self {
@@ -202,7 +214,10 @@ mod tests {
             .more("  more: { command: 'true', kind: lint }\nbudget: { task_usd: 1.0 }\n");
         let models = ["haiku", "sonnet", "opus"];
         let upstream = ProjectConfig::upstream("claude-code", "http://127.0.0.1:1", models);
-        for config in [scripted, upstream] {
+        let gateway = ProjectConfig::scripted(script)
+            .expect("built with the tests")
+            .gateway("http://127.0.0.1:1");
+        for config in [scripted, upstream, gateway] {
             let text = config.to_string();
             let file = rules::ConfigFile { name: "tamma.yaml", text: &text };
             let loaded = rules::load(Some(file), &BTreeMap::new(), &test_operator());

@@ -12,6 +12,8 @@ use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 use tokio::time::timeout;
 
+use crate::network::Host;
+
 /// Time limit for the start.
 const START_TIMEOUT: Duration = Duration::from_mins(1);
 
@@ -27,6 +29,7 @@ pub struct TammaProcess {
     /// File for standard error, unless it is inherited.
     log: Option<PathBuf>,
     folder: Option<PathBuf>,
+    host: Host,
     short_heartbeat: bool,
     running: Option<(Child, Lines<BufReader<ChildStdout>>)>,
 }
@@ -73,6 +76,7 @@ impl TammaProcess {
             env: Vec::new(),
             log: Some(log),
             folder: None,
+            host: Host::local(),
             short_heartbeat: true,
             running: None,
         }
@@ -92,6 +96,12 @@ impl TammaProcess {
         self
     }
 
+    /// Runs it on a host.
+    #[must_use]
+    pub fn on_host(self, host: Host) -> Self {
+        Self { host, ..self }
+    }
+
     /// Measures it as it is released: with the default heartbeat timeout and inherited standard
     /// error, in a folder.
     #[must_use]
@@ -101,7 +111,7 @@ impl TammaProcess {
 
     /// Starts it and waits until it reports that it is ready.
     pub async fn start(&mut self) -> Result<()> {
-        let mut command = Command::new(&self.program);
+        let mut command = self.host.command(&self.program);
         command.args(&self.args).envs(self.env.iter().cloned());
         if self.short_heartbeat {
             command.env("TAMMA_HEARTBEAT_SECONDS", HEARTBEAT_SECONDS);
@@ -161,6 +171,11 @@ impl TammaProcess {
             Some((child, _)) => Ok(child.try_wait()?.is_none()),
             None => Ok(false),
         }
+    }
+
+    /// Returns the name of its host.
+    pub fn host(&self) -> &str {
+        self.host.name()
     }
 
     /// Returns its process ID, if it runs.

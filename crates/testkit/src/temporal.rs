@@ -1,4 +1,6 @@
-//! Temporal servers for tests.
+//! Temporal servers for tests: the development server, and a real one on PostgreSQL.
+
+mod nodes;
 
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Stdio};
@@ -11,7 +13,13 @@ use temporalio_client::{Client, ClientOptions, Connection, ConnectionOptions, Ur
 use crate::shared_server;
 use crate::wait::wait_until;
 
+pub use nodes::{BUILD_COMMAND, TemporalCluster, TemporalLayout, TemporalNode, is_built};
+
 const SCRIPT: &str = include_str!("temporal.sh");
+
+/// Search attributes of the task workflow.
+const SEARCH_ATTRIBUTES: [&str; 5] =
+    ["TammaPhase", "TammaState", "TammaProject", "TammaPriority", "TammaRisk"];
 
 /// Returns the address of the shared server: `TAMMA_TEST_TEMPORAL`, or one started for this test
 /// run.
@@ -103,8 +111,8 @@ impl TemporalServer {
         command.args(["--dynamic-config-value", "history.transferProcessorMaxPollRPS=100"]);
         // Tests can move the clock of a workflow. Without such a request, nothing changes.
         command.args(["--dynamic-config-value", "frontend.WorkflowTimeSkippingEnabled=true"]);
-        for name in ["Phase", "State", "Project", "Priority", "Risk"] {
-            command.arg("--search-attribute").arg(format!("Tamma{name}=Keyword"));
+        for name in SEARCH_ATTRIBUTES {
+            command.arg("--search-attribute").arg(format!("{name}=Keyword"));
         }
         command.args(["--log-level", "error"]);
         command

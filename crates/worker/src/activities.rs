@@ -24,11 +24,10 @@ use std::sync::Arc;
 use tamma_core::cost::{Cost, Usage, Usd};
 use tamma_core::ids::TaskId;
 use tamma_core::rules::Rules;
-use tamma_core::task::Task;
-use tamma_core::task_loop::{Job, JobKind, Outcome, TaskLoop};
+use tamma_core::task_loop::{Job, JobKind, Outcome, Placement, TaskLoop};
 use tamma_engine::process::ProcessRecords;
 use tamma_flow::activities::{JobRequest, JobResult, PendingSteps};
-use tamma_store::{ModelCallTotals, RunNumber, Store};
+use tamma_store::{JobFacts, ModelCallTotals, RunNumber, Store};
 use tokio_util::sync::CancellationToken;
 
 use crate::aftercare::Aftercare;
@@ -103,20 +102,24 @@ impl Activities {
         {
             return Ok(result.without_report());
         }
-        let (rules, has_later_steps) = self.steps.save(&request.pending).await?;
-        if has_later_steps || request.pending.steps.is_empty() {
-            self.check_job(&request).await?;
+        let process = can_kill_its_worker(&request.job).then(|| self.process_name());
+        let saved = self.steps.save(&request.pending, process.as_deref()).await?;
+        if let Some(process) = &process {
+            self.check_lost_processes(key, process, saved.facts.as_ref()).await?;
         }
-        let (task, task_loop) = self.load_task(&request).await?;
+        let (facts, task_loop) =
+            self.load_job(&request, saved.has_later_steps, saved.facts).await?;
         let fault_injection = self.services.config.fault_injection.clone();
         let ctx = JobContext {
             request,
             attempt,
             stop,
             callbacks: callbacks.into(),
-            rules,
+            rules: saved.rules,
             task_loop,
-            task,
+            task: facts.task,
+            registered_project: facts.project,
+            knowledge_revision: Some(facts.knowledge_revision),
             fault_injection,
         };
         ctx.fault_point("written down")?;
@@ -130,20 +133,28 @@ impl Activities {
         Ok(result.without_report())
     }
 
-    /// Records the start of a job inside a workflow task. Fails if too many processes ended during the
-    /// job.
-    async fn begin_inline_job(&self, key: (TaskId, u32)) -> Result<(), Error> {
-        let Services { store, config, .. } = &self.services;
-        let process = format!("{} {}", config.name, std::process::id());
-        let lost = store.begin_inline_job(key, &process).await?;
-        if lost < MAX_LOST_ATTEMPTS {
-            return Ok(());
-        }
-        self.end_inline_job(key).await;
-        Err(Error::LostWorkers(lost))
+    /// Returns the name of this process, for jobs inside workflow tasks.
+    fn process_name(&self) -> String {
+        format!("{} {}", self.services.config.name, std::process::id())
     }
 
-    /// Records the end of a job inside a workflow task. A failure only counts one process too many.
+    /// Fails if too many processes ended during a job inside a workflow task. The start of the job is
+    /// recorded with its steps, or here if they were stored already.
+    async fn check_lost_processes(
+        &self,
+        key: (TaskId, u32),
+        process: &str,
+        facts: Option<&JobFacts>,
+    ) -> Result<(), Error> {
+        let lost = match facts.and_then(|facts| facts.lost_processes) {
+            Some(lost) => lost,
+            None => self.services.store.begin_inline_job(key, process).await?,
+        };
+        if lost < MAX_LOST_ATTEMPTS { Ok(()) } else { Err(Error::LostWorkers(lost)) }
+    }
+
+    /// Records the end of a job inside a workflow task that has failed. The next step of the task
+    /// records the end of one that succeeded. A failure only counts one process too many.
     async fn end_inline_job(&self, key: (TaskId, u32)) {
         if let Err(error) = self.services.store.end_inline_job(key).await {
             tracing::warn!(task = %key.0, %error, "failed to record the end of a job");
@@ -171,41 +182,41 @@ impl Activities {
 
     /// Saves pending steps idempotently, and returns their rules.
     pub async fn save_steps(&self, pending: &PendingSteps) -> Result<Arc<Rules>, Error> {
-        Ok(self.steps.save(pending).await?.0)
+        Ok(self.steps.save(pending, None).await?.rules)
     }
 
-    /// Returns the task of a request, and its state machine when the job was requested.
-    async fn load_task(&self, request: &JobRequest) -> Result<(Task, TaskLoop), Error> {
-        let (store, pending) = (&self.services.store, &request.pending);
-        let task = match &pending.submission {
-            Some(submission) => submission.task.clone(),
-            None => store.submitted_task(pending.task).await?,
-        };
-        // The last pending step requested the job; without pending steps, it is already stored.
-        let task_loop = if let Some(last) = pending.steps.last() {
-            last.next.clone()
-        } else {
-            self.stored_task_loop(pending.task).await?
-        };
-        Ok((task, task_loop))
-    }
-
-    /// Checks that the database still expects a job. A workflow that was reset or restored repeats
+    /// Returns the facts for a requested job, and the state machine of its task when it was requested.
+    ///
+    /// Fails if the database no longer expects the job. A workflow that was reset or restored repeats
     /// jobs of the past, which must not run again.
-    async fn check_job(&self, request: &JobRequest) -> Result<(), Error> {
-        let stored = self.stored_task_loop(request.pending.task).await.map_err(as_divergence)?;
-        // The last lessons of tasks of older editions are no active job.
-        let is_last = stored.state.is_terminal() && request.job.kind() == JobKind::Learn;
-        if stored.has_job(request.job_number) || is_last {
-            return Ok(());
+    async fn load_job(
+        &self,
+        request: &JobRequest,
+        has_later_steps: bool,
+        facts: Option<JobFacts>,
+    ) -> Result<(JobFacts, TaskLoop), Error> {
+        // The last pending step requested the job; without pending steps, it is already stored.
+        let requested = request.pending.steps.last().map(|last| &last.next);
+        if let (Some(facts), Some(requested)) = (facts, requested) {
+            return Ok((facts, requested.clone()));
         }
-        Err(Error::Diverged(format!("job {} is not active", request.job_number)))
+        let stored = self.services.store.stored_job(request.pending.task).await;
+        let stored = stored.map_err(|error| as_divergence(error.into()))?;
+        // The last lessons of tasks of older editions are no active job.
+        let is_last = stored.task_loop.state.is_terminal() && request.job.kind() == JobKind::Learn;
+        let is_active = stored.task_loop.has_job(request.job_number) || is_last;
+        if (has_later_steps || requested.is_none()) && !is_active {
+            return Err(Error::Diverged(format!("job {} is not active", request.job_number)));
+        }
+        Ok((stored.facts, requested.cloned().unwrap_or(stored.task_loop)))
     }
+}
 
-    async fn stored_task_loop(&self, task: TaskId) -> Result<TaskLoop, Error> {
-        let stored = self.services.store.task(task).await?;
-        Ok(stored.task_loop.map_err(tamma_store::Error::Corrupt)?)
-    }
+/// Returns `true` for a job inside a workflow task that reads files, texts or repositories, and could
+/// need much memory.
+fn can_kill_its_worker(job: &Job) -> bool {
+    let is_harmless = matches!(job.kind(), JobKind::Admit | JobKind::AwaitDelivery);
+    job.placement() == Placement::Inline && !is_harmless
 }
 
 /// Adds the usage of the attempts before `own` to the result of their job. Without usage of its own,

@@ -43,7 +43,8 @@ pub(crate) struct RunLease {
 }
 
 /// Waits until a run can start: its provider is not blocked and all leases are acquired.
-/// Returns at once if the provider is blocked.
+/// Returns at once if the provider is blocked. Without limits there is nothing to wait for; the
+/// reservation of the run's budget checks the provider, too.
 pub(crate) async fn admit_run(
     store: &Store,
     ctx: &JobContext,
@@ -58,6 +59,9 @@ pub(crate) async fn admit_run(
     if let Some(limit) = limits.per_provider.get(provider) {
         leases.push(((Lease::Provider, provider), u32::from(limit.get())));
     }
+    if leases.is_empty() {
+        return Ok(Admission::Granted(RunLease { lease: None }));
+    }
     // Each attempt has a unique run ID. The wait counts from the task's last change of state, so a
     // restart does not lose the place.
     let holder = ctx.run_id().to_string();
@@ -66,7 +70,7 @@ pub(crate) async fn admit_run(
     let mut backoff = Backoff::new(RETRY_DELAYS.0, RETRY_DELAYS.1);
     loop {
         if let Some(until) = store.blocked_until(provider, now()).await? {
-            release_leases(store, &leases, &holder).await?;
+            store.release_leases(&holder).await?;
             return Ok(Admission::ProviderBlocked { until });
         }
         if acquire_leases(store, &leases, &run).await? {
@@ -75,13 +79,10 @@ pub(crate) async fn admit_run(
         tokio::select! {
             () = tokio::time::sleep(backoff.next_delay()) => {}
             () = ctx.stop.cancelled() => {
-                release_leases(store, &leases, &holder).await?;
+                store.release_leases(&holder).await?;
                 return Err(Error::Stopped);
             }
         }
-    }
-    if leases.is_empty() {
-        return Ok(Admission::Granted(RunLease { lease: None }));
     }
     let over = CancellationToken::new();
     tokio::spawn(renew_until_done(store.clone(), holder.clone(), over.clone()));
@@ -105,14 +106,6 @@ async fn acquire_leases(
         }
     }
     Ok(true)
-}
-
-async fn release_leases(
-    store: &Store,
-    leases: &[((Lease, &str), u32)],
-    holder: &str,
-) -> Result<(), Error> {
-    if leases.is_empty() { Ok(()) } else { Ok(store.release_leases(holder).await?) }
 }
 
 fn lease_expiry(at: Timestamp) -> Timestamp {

@@ -227,7 +227,7 @@ impl SharedGateRuns {
         let Self { services, ctx, project, worktree, .. } = self;
         let touched = worktree.changed_files(ctx.base()?, commit).await?;
         let planned = match &ctx.task_loop.plan {
-            Some(plan) => services.store.plan_by_hash(ctx.task.id, plan.hash).await?.1.test_changes,
+            Some(plan) => services.contents.plan(ctx.task.id, plan.hash).await?.test_changes,
             None => Vec::new(),
         };
         let mirror = services.repositories.mirror(project).await?;

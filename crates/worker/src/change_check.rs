@@ -11,7 +11,7 @@ use tamma_core::review::patterns::ReviewPatterns;
 use tamma_engine::agent::RunMode;
 use tamma_engine::patterns::CodePatterns;
 use tamma_engine::permission::{PermissionRules, PermissionViolation};
-use tamma_engine::worktree::{ChangePatch, Worktree};
+use tamma_engine::worktree::{ChangePatch, TouchedFiles, Worktree};
 
 use crate::answered_questions;
 use crate::clock::now;
@@ -32,6 +32,7 @@ pub(crate) struct CommittedChange<'a> {
     pub(crate) commit: CommitId,
     pub(crate) touched: BTreeMap<String, FileAction>,
     pub(crate) diff: ChangePatch,
+    files: TouchedFiles,
 }
 
 impl<'a> CommittedChange<'a> {
@@ -42,9 +43,10 @@ impl<'a> CommittedChange<'a> {
         base: CommitId,
         commit: CommitId,
     ) -> Result<Self, Error> {
-        let touched = worktree.changed_files(base, commit).await?;
-        let diff = worktree.diff(base, commit).await?;
-        Ok(Self { ctx, worktree, base, commit, touched, diff })
+        let files = worktree.touched_files(base, commit).await?;
+        let diff = worktree.patch(&files).await?;
+        let touched = files.actions.clone();
+        Ok(Self { ctx, worktree, base, commit, touched, diff, files })
     }
 
     /// Returns `true` if the stored patch lacks a part of the change.
@@ -64,7 +66,7 @@ impl<'a> CommittedChange<'a> {
             )));
             return Ok(issues);
         }
-        let added = self.worktree.added_lines(self.base, self.commit).await?;
+        let added = self.worktree.added_lines(&self.files).await?;
         issues.extend(self.pattern_issues(&added).await?);
         issues.extend(self.knowledge_issues(services, &added).await?);
         Ok(issues)
@@ -112,7 +114,7 @@ impl<'a> CommittedChange<'a> {
         services: &Services,
         added: &AddedLines,
     ) -> Result<Vec<Issue>, Error> {
-        let index = services.knowledge.index(self.ctx.project()).await?;
+        let index = services.knowledge.index(self.ctx).await?;
         let mut issues = Vec::new();
         for (path, added) in added {
             let lines: Vec<_> = added.iter().map(|(line, text)| (*line, text.as_str())).collect();

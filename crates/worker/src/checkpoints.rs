@@ -4,7 +4,7 @@ use std::future::Future;
 use std::time::Duration;
 
 use tamma_core::rules::Rules;
-use tamma_engine::worktree::Worktree;
+use tamma_engine::worktree::{Checkpoint, CheckpointProgress, Worktree};
 use tokio_util::sync::CancellationToken;
 
 use crate::error::Error;
@@ -33,14 +33,18 @@ async fn checkpoint_periodically(worktree: &Worktree, pause: Duration, over: &Ca
     let mut interval = tokio::time::interval(pause);
     interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     interval.tick().await;
+    let mut progress = CheckpointProgress::default();
     loop {
         tokio::select! {
             _ = interval.tick() => {}
             () = over.cancelled() => return,
         }
-        if let Err(error) = save_checkpoint(worktree).await {
-            let error = &error as &dyn std::error::Error;
-            tracing::warn!(task = %worktree.task(), error, "failed to save checkpoint");
+        match worktree.next_checkpoint(&mut progress).await {
+            Ok(saved) => warn_if_not_pushed(worktree, saved.as_ref()),
+            Err(error) => {
+                let error = &error as &dyn std::error::Error;
+                tracing::warn!(task = %worktree.task(), error, "failed to save checkpoint");
+            }
         }
     }
 }
@@ -48,8 +52,12 @@ async fn checkpoint_periodically(worktree: &Worktree, pause: Duration, over: &Ca
 /// Saves a checkpoint. A failed push is logged and retried with the next checkpoint.
 pub(crate) async fn save_checkpoint(worktree: &Worktree) -> Result<(), Error> {
     let saved = worktree.checkpoint().await?;
-    if let Some(reason) = saved.push_error {
+    warn_if_not_pushed(worktree, Some(&saved));
+    Ok(())
+}
+
+fn warn_if_not_pushed(worktree: &Worktree, saved: Option<&Checkpoint>) {
+    if let Some(reason) = saved.and_then(|saved| saved.push_error.as_ref()) {
         tracing::warn!(task = %worktree.task(), reason, "failed to push checkpoint; work is on this worker only");
     }
-    Ok(())
 }

@@ -256,6 +256,8 @@ impl<'a> GateRunner<'a> {
         }
         self.check_sandbox(checkout).await?;
         self.set_up(checkout, files).await?;
+        // Without a setup, nothing has modified the files yet.
+        let mut is_prepared = self.ctx.rules.setup.command.is_none();
         for now in [GateStage::Build, GateStage::Parallel, GateStage::Exclusive] {
             let these: Vec<_> = self
                 .gates
@@ -266,7 +268,9 @@ impl<'a> GateRunner<'a> {
                 continue;
             }
             // Before each stage, because a build may have modified the files.
-            self.prepare_checkout(checkout, files).await?;
+            if !std::mem::take(&mut is_prepared) {
+                self.prepare_checkout(checkout, files).await?;
+            }
             let at_once = if now == GateStage::Parallel { cores() } else { 1 };
             let mut runs = Vec::new();
             for (name, rules) in these {

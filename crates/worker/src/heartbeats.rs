@@ -12,8 +12,11 @@ use self::lost_attempts::AttemptHeartbeat;
 pub(crate) use self::lost_attempts::MAX_LOST_ATTEMPTS;
 use crate::error::Error;
 
-/// Heartbeat interval of long activities.
-const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(500);
+/// Shortest interval of heartbeats.
+const MIN_INTERVAL: Duration = Duration::from_millis(500);
+
+/// Heartbeats within the time after which a worker without any counts as dead.
+const HEARTBEATS_PER_TIMEOUT: u32 = 10;
 
 /// Runs an activity with heartbeats, and stops it on cancellation. `work` gets the number of the
 /// attempt. After too many attempts whose worker died, it is not started.
@@ -32,7 +35,7 @@ pub(crate) async fn with_heartbeats<T, F: Future<Output = Result<T, Error>> + Se
     ctx.record_heartbeat(heartbeat).await?;
     // Boxed, because the future of an activity with agents is large.
     let mut work = Box::pin(work(attempt, stop.clone()));
-    let mut interval = tokio::time::interval(HEARTBEAT_INTERVAL);
+    let mut interval = tokio::time::interval(heartbeat_interval(ctx.info().heartbeat_timeout));
     let mut is_stopping = false;
     loop {
         tokio::select! {
@@ -48,5 +51,24 @@ pub(crate) async fn with_heartbeats<T, F: Future<Output = Result<T, Error>> + Se
                 stop.cancel();
             }
         }
+    }
+}
+
+/// Returns the interval of heartbeats. Hundreds of agents that only wait must cost little, and a few
+/// heartbeats may be lost. Temporal's answer to a heartbeat cancels the activity if the server does not
+/// send cancellations by itself.
+fn heartbeat_interval(timeout: Option<Duration>) -> Duration {
+    timeout.map_or(MIN_INTERVAL, |timeout| (timeout / HEARTBEATS_PER_TIMEOUT).max(MIN_INTERVAL))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_worker_can_miss_some_heartbeats() {
+        let interval = |seconds| heartbeat_interval(Some(Duration::from_secs(seconds)));
+        assert_eq!([3, 30, 60].map(interval), [500, 3_000, 6_000].map(Duration::from_millis));
+        assert_eq!(heartbeat_interval(None), MIN_INTERVAL);
     }
 }

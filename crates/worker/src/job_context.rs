@@ -11,6 +11,7 @@ use tamma_engine::process::RunId;
 use tamma_engine::worktree::LatestWork;
 use tamma_flow::activities::JobRequest;
 use tamma_flow::{QuestionOpened, RunStarted};
+use tamma_store::RegisteredProject;
 use temporalio_client::Client;
 use tokio_util::sync::CancellationToken;
 
@@ -60,6 +61,10 @@ pub(crate) struct JobContext {
     /// State machine when the job was requested.
     pub(crate) task_loop: TaskLoop,
     pub(crate) task: Task,
+    /// Project of the task when the job started; `None` if it was not read yet.
+    pub(crate) registered_project: Option<RegisteredProject>,
+    /// Revision of the knowledge base when the job started; `None` if it was not read yet.
+    pub(crate) knowledge_revision: Option<u64>,
     pub(crate) fault_injection: FaultInjection,
 }
 

@@ -32,9 +32,12 @@ impl Knowledge {
         Self { store: store.clone(), entries, embeddings: EmbeddingCache::new(config) }
     }
 
-    /// Returns the index of a project's entries.
-    pub(crate) async fn index(&self, project: ProjectId) -> Result<Arc<KnowledgeIndex>, Error> {
-        Ok(self.entries.index(project).await?)
+    /// Returns the index of the entries of a job's project when the job started, or newer ones.
+    pub(crate) async fn index(&self, ctx: &JobContext) -> Result<Arc<KnowledgeIndex>, Error> {
+        Ok(match ctx.knowledge_revision {
+            Some(revision) => self.entries.index_at(ctx.project(), revision).await?,
+            None => self.entries.index(ctx.project()).await?,
+        })
     }
 
     /// Returns the entries most similar to a plan, nearest first. It is empty without an embedding
@@ -51,7 +54,7 @@ impl Knowledge {
 
     /// Returns entries relevant to the task, for a planner that has no plan yet.
     pub(crate) async fn for_task(&self, ctx: &JobContext) -> Result<Vec<String>, Error> {
-        let index = self.index(ctx.project()).await?;
+        let index = self.index(ctx).await?;
         let text = format!("{}\n{}", ctx.task.title, ctx.task.description);
         Ok(find_entries(&index, ctx.project(), &text))
     }
@@ -62,7 +65,10 @@ impl Knowledge {
         ctx: &JobContext,
         plan: &Plan,
     ) -> Result<Vec<String>, Error> {
-        let index = self.index(ctx.project()).await?;
+        let index = self.index(ctx).await?;
+        if index.entries().next().is_none() {
+            return Ok(Vec::new());
+        }
         let matches = self.store.plan_matches(ctx.task.id, plan.hash()).await?;
         let shown = matches.into_iter().filter(|it| it.shown);
         let entries = shown.filter_map(|it| index.entry(it.matched.entry).map(describe_entry));

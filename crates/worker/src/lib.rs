@@ -10,6 +10,7 @@ mod change_check;
 mod checkpoints;
 mod clock;
 mod config;
+mod content_cache;
 mod embeddings;
 mod environment;
 mod error;

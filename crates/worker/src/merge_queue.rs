@@ -507,6 +507,8 @@ impl MergeQueueActivities {
             rules,
             task_loop,
             task,
+            registered_project: None,
+            knowledge_revision: None,
             fault_injection: self.services.config.fault_injection.clone(),
         })
     }

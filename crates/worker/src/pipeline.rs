@@ -551,6 +551,8 @@ impl PipelineActivities {
             rules,
             task_loop,
             task,
+            registered_project: None,
+            knowledge_revision: None,
             fault_injection: self.services.config.fault_injection.clone(),
         };
         let project = self.services.repositories.project(&job).await?;

@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use tamma_connect::forge::Forges;
-use tamma_core::ids::{CommitId, PipelineId, ProjectId, TaskId};
+use tamma_core::ids::{CommitId, Digest, PipelineId, ProjectId, TaskId};
 use tamma_core::pipeline::PIPELINE_METADATA_KEY;
 use tamma_core::repository_address::RepositoryAddress;
+use tamma_core::rules::Rules;
 use tamma_core::task_loop::{State, TaskLoop};
 use tamma_engine::git::{Git, GitLogin};
 use tamma_engine::mirror::{self, KnownCommits, Mirror, task_branch};
@@ -15,6 +16,7 @@ use tamma_engine::worktree::{self, Author, Worktree};
 use tamma_store::{RegisteredProject, Store};
 
 use crate::config::WorkerConfig;
+use crate::content_cache::RecentValues;
 use crate::error::Error;
 use crate::job_context::JobContext;
 use crate::project_config::{RemoteConfigs, local_folder, read_local};
@@ -32,7 +34,13 @@ pub(crate) struct Repositories {
     mirror_cache: KnownCommits,
     /// Configurations of remote repositories.
     remote_configs: RemoteConfigs,
+    /// Valid configurations by the hash of their text; `None` stands for no text. The environment and
+    /// the operator's limits do not change while a worker runs.
+    loaded_rules: RecentValues<Option<Digest>, Rules>,
 }
+
+/// Maximum number of cached configurations.
+const MAX_LOADED_RULES: usize = 20;
 
 impl Repositories {
     /// Finds git. Mirrors are created on demand.
@@ -56,13 +64,20 @@ impl Repositories {
             forges,
             mirror_cache: KnownCommits::default(),
             remote_configs: RemoteConfigs::default(),
+            loaded_rules: RecentValues::new(MAX_LOADED_RULES),
         })
     }
 
     async fn load_project(&self, project: RegisteredProject) -> Result<ProjectContext, Error> {
         let WorkerConfig { environment, operator, .. } = &*self.config;
         let text = Box::pin(self.config_text(&project)).await?;
-        ProjectContext::load(project, text.as_deref(), environment, operator)
+        let digest = text.as_deref().map(|text| Digest::of(text.as_bytes()));
+        if let Some(rules) = self.loaded_rules.get(&digest) {
+            return Ok(ProjectContext { project, rules });
+        }
+        let loaded = ProjectContext::load(project, text.as_deref(), environment, operator)?;
+        self.loaded_rules.put(digest, loaded.rules.clone());
+        Ok(loaded)
     }
 
     /// Reads the configuration file of a project: of its folder, or of the default branch of a remote
@@ -80,8 +95,16 @@ impl Repositories {
 
     /// Loads the project of a job.
     pub(crate) async fn project(&self, ctx: &JobContext) -> Result<ProjectContext, Error> {
-        let project = self.store.project(ctx.project()).await?;
+        let project = self.registered_project(ctx).await?;
         self.load_project(project).await
+    }
+
+    /// Returns the project of a job as it was when the job started, if that is known.
+    async fn registered_project(&self, ctx: &JobContext) -> Result<RegisteredProject, Error> {
+        match &ctx.registered_project {
+            Some(project) => Ok(project.clone()),
+            None => Ok(self.store.project(ctx.project()).await?),
+        }
     }
 
     /// Loads a project.
@@ -93,7 +116,7 @@ impl Repositories {
     /// Returns the newest commit of the branch that a job's task starts from: the branch of its
     /// story, or the base branch.
     pub(crate) async fn newest_base(&self, ctx: &JobContext) -> Result<CommitId, Error> {
-        let project = self.store.project(ctx.project()).await?;
+        let project = self.registered_project(ctx).await?;
         let story = self.story_branch(ctx).await?;
         let branch = story.as_deref().or(ctx.rules.delivery.base.as_deref());
         let source: RepositoryAddress = project.repository.parse().map_err(mirror::Error::from)?;
@@ -216,7 +239,11 @@ impl Repositories {
 
     /// Cleans up in the background. `tamma workspace reclaim`, or a full disk, removes the rest
     /// later.
-    pub(crate) fn start_cleanup(&self, project: ProjectId, ended: &TaskLoop) {
+    pub(crate) fn start_cleanup(
+        &self,
+        project: (ProjectId, Option<RegisteredProject>),
+        ended: &TaskLoop,
+    ) {
         // A task without runs may have a worktree from planning; then it has a base commit.
         let Some(base) = ended.pin.map(|pin| pin.base) else { return };
         let delivered = delivered_commit(ended);
@@ -231,7 +258,7 @@ impl Repositories {
 
     async fn clean_up(
         &self,
-        project: ProjectId,
+        (project, registered): (ProjectId, Option<RegisteredProject>),
         task: TaskId,
         base: CommitId,
         delivered: Option<CommitId>,
@@ -240,7 +267,10 @@ impl Repositories {
             // Another host did the work, and cleans up when it needs disk space.
             return Ok(());
         }
-        let project = self.store.project(project).await?;
+        let project = match registered {
+            Some(registered) => registered,
+            None => self.store.project(project).await?,
+        };
         let project = self.load_project(project).await?;
         let mirror = self.mirror(&project).await?;
         if let Some(worktree) = Worktree::find(&mirror, task).await? {
@@ -308,7 +338,6 @@ mod tests {
         GateAnswer, PipelineDefinition, PipelineEvent, PipelineRequest, PipelineRun, step,
     };
     use tamma_core::pull_request::{OpenedPullRequest, PullRequestState};
-    use tamma_core::rules::Rules;
     use tamma_core::task::Priority;
     use tamma_core::task_loop::{TaskReceived, Timestamp, begin};
     use tamma_core::version::Edition;

@@ -11,7 +11,7 @@ use tamma_core::cost::Usd;
 use tamma_core::task_loop::Timestamp;
 use tamma_engine::gateway::{BudgetLimit, BudgetScope};
 use tamma_engine::process::RunId;
-use tamma_store::{Backoff, ReservationRequest, ReservedBudgets, RunNumber, Store};
+use tamma_store::{Backoff, ReservationRequest, ReservedBudgets, RunNumber, RunRecord, Store};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -47,32 +47,44 @@ impl WantedBudget {
     }
 }
 
-/// Money that is reserved for a run. Dropped without [`RunBudget::settle`], it is settled once it has
-/// not been renewed for a while.
+/// Decision about the money of a run.
+pub(crate) enum BudgetReservation {
+    /// Money is reserved.
+    Reserved(Box<RunBudget>),
+    /// A budget is spent.
+    Exhausted,
+    /// Provider is blocked until a time.
+    ProviderBlocked(Timestamp),
+}
+
+/// Money that is reserved for a run. The recorded end of the run settles it; without one, it is
+/// settled once it has not been renewed for a while.
 pub(crate) struct RunBudget {
     /// Most that the run can spend.
     pub(crate) limit: SpendLimit,
     /// Budgets for the gateway. What other runs have reserved counts as spent.
     pub(crate) bounds: Vec<BudgetLimit>,
-    store: Store,
-    run: RunId,
+    /// Latest run of the task before this one, if any.
+    pub(crate) latest_run: Option<RunRecord>,
     over: CancellationToken,
     renewal: Option<JoinHandle<()>>,
 }
 
-/// Reserves the money of a run. Waits while other runs have reserved what is left. Returns `None` if a
-/// budget is spent.
+/// Reserves the money of a run, unless its provider is blocked. Waits while other runs have reserved
+/// what is left.
 pub(crate) async fn reserve_budget(
     store: &Store,
     ctx: &JobContext,
+    provider: &str,
     wanted: WantedBudget,
-) -> Result<Option<RunBudget>, Error> {
+) -> Result<BudgetReservation, Error> {
     let run = ctx.run_id();
     let WantedBudget { allowance, estimate, is_metered } = wanted;
     let request = ReservationRequest {
         task: run.task,
         run: run_number(run),
         project: ctx.project(),
+        provider: provider.to_owned(),
         allowance,
         project_usd: ctx.rules.budget.project_usd,
         day_usd: ctx.rules.budget.day_usd,
@@ -84,20 +96,22 @@ pub(crate) async fn reserve_budget(
     loop {
         let at = now();
         let reserved = store.reserve_run(&request, (at, expiry(at))).await?;
+        if let Some(until) = reserved.blocked_until {
+            return Ok(BudgetReservation::ProviderBlocked(until));
+        }
         match reserved.grant {
             RunGrant::Granted(limit) => {
                 let over = CancellationToken::new();
                 let renewal = tokio::spawn(renew_until_done(store.clone(), run, over.clone()));
-                return Ok(Some(RunBudget {
+                return Ok(BudgetReservation::Reserved(Box::new(RunBudget {
                     limit,
                     bounds: bounds(&reserved),
-                    store: store.clone(),
-                    run,
+                    latest_run: reserved.latest_run,
                     over,
                     renewal: Some(renewal),
-                }));
+                })));
             }
-            RunGrant::Exhausted => return Ok(None),
+            RunGrant::Exhausted => return Ok(BudgetReservation::Exhausted),
             RunGrant::Waiting if !has_waited => {
                 has_waited = true;
                 tracing::info!(%run, "waiting for budget reserved by other runs");
@@ -112,16 +126,12 @@ pub(crate) async fn reserve_budget(
 }
 
 impl RunBudget {
-    /// Replaces the reservation by the real spend of the job. Call it once the run is recorded.
-    pub(crate) async fn settle(mut self) {
+    /// Ends the renewal. Call it before the end of the run is recorded, which settles the
+    /// reservation: a later renewal would reserve the money again.
+    pub(crate) async fn stop_renewal(mut self) {
         self.over.cancel();
-        // A renewal after the settlement would reserve the money again.
         if let Some(renewal) = self.renewal.take() {
             let _ = renewal.await;
-        }
-        let settled = self.store.settle_reservation(self.run.task, run_number(self.run), now());
-        if let Err(error) = settled.await {
-            tracing::warn!(%error, run = %self.run, "failed to settle a reservation; it will expire");
         }
     }
 }
@@ -185,6 +195,8 @@ mod tests {
             task: BudgetUse { limit, ..BudgetUse::default() },
             project: None,
             day: Some(day),
+            blocked_until: None,
+            latest_run: None,
         };
         let bounds = bounds(&reserved);
         let spent: Vec<_> = bounds.iter().map(|bound| (bound.scope, bound.spent.usd)).collect();

@@ -255,21 +255,28 @@ impl RecorderTask {
         mut receiver: mpsc::Receiver<(Timestamp, Observation)>,
         mut ended: oneshot::Receiver<FinalReport>,
     ) -> Result<(), Error> {
-        let mut interval = tokio::time::interval(FLUSH_INTERVAL);
+        // The first lines wait for others. A short run saves all of them with its end.
+        let start = tokio::time::Instant::now() + FLUSH_INTERVAL;
+        let mut interval = tokio::time::interval_at(start, FLUSH_INTERVAL);
         interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut sending: Option<PendingSend> = None;
         // Update that the store did not accept, to be retried.
         let mut retry: Option<RunUpdate> = None;
         let mut observations = Vec::with_capacity(FLUSH_LINES);
+        let mut has_unflushed = true;
         let final_report = loop {
             let progress_wait = self.line_builder.next_progress().map(|at| at - now());
+            // Nothing is done while the agent only waits.
+            let is_waiting =
+                retry.is_none() && !has_unflushed && !self.line_builder.is_incomplete();
             let is_due = tokio::select! {
                 final_report = &mut ended => break final_report.ok(),
-                _ = interval.tick() => true,
+                _ = interval.tick(), if !is_waiting => true,
                 // Progress has its own interval, which may be shorter. Its line waits for the next
                 // update to the store.
                 () = sleep_for(progress_wait) => {
                     self.line_builder.tick(now());
+                    has_unflushed = true;
                     false
                 }
                 // The channel closes only with the recorder, which the first branch notices.
@@ -280,10 +287,12 @@ impl RecorderTask {
                     false
                 }
             };
+            has_unflushed |= !observations.is_empty();
             self.observe_all(&mut observations).await;
             if is_due {
                 self.line_builder.tick(now());
                 self.flush().await;
+                has_unflushed = false;
             }
             // One update at a time; failed ones wait for the next interval.
             let is_full = retry.is_none() && self.line_builder.pending_lines() >= FLUSH_LINES;
@@ -300,10 +309,11 @@ impl RecorderTask {
         self.observe_all(&mut observations).await;
         self.line_builder.close(now());
         let result = tokio::time::timeout(END_TIMEOUT, self.send_remaining(sending, retry)).await;
-        if result.is_err() {
+        let last = result.unwrap_or_else(|_| {
             tracing::warn!(task = %self.run.task, "failed to save the last log lines; they are in the transcript");
-        }
-        self.save_end(final_report).await
+            None
+        });
+        self.save_end(final_report, last.unwrap_or_default()).await
     }
 
     /// Processes received updates.
@@ -365,19 +375,23 @@ impl RecorderTask {
         }
     }
 
-    /// Sends everything that the store does not have yet.
-    async fn send_remaining(&mut self, sending: Option<PendingSend>, mut retry: Option<RunUpdate>) {
+    /// Sends what the store does not have yet, except for the last update. It returns that one, which
+    /// is saved with the end of the run.
+    async fn send_remaining(
+        &mut self,
+        sending: Option<PendingSend>,
+        mut retry: Option<RunUpdate>,
+    ) -> Option<RunUpdate> {
         if let Some(sending) = sending {
             let (update, result) = sending.await;
             retry = self.batch_to_retry(update, result);
         }
         let mut pause = tokio::time::interval(FLUSH_INTERVAL);
         loop {
-            let Some(update) =
-                retry.take().or_else(|| self.line_builder.take_batch(now(), MAX_BATCH))
-            else {
-                return;
-            };
+            let update = retry.take().or_else(|| self.line_builder.take_batch(now(), MAX_BATCH))?;
+            if !self.line_builder.has_unsaved() {
+                return Some(update);
+            }
             let (update, result) = self.send(update).await;
             retry = self.batch_to_retry(update, result);
             if retry.is_some() {
@@ -386,8 +400,12 @@ impl RecorderTask {
         }
     }
 
-    /// Uploads the transcript and saves the end of the run.
-    async fn save_end(mut self, final_report: Option<FinalReport>) -> Result<(), Error> {
+    /// Uploads the transcript, and saves the last update and the end of the run.
+    async fn save_end(
+        mut self,
+        final_report: Option<FinalReport>,
+        mut last: RunUpdate,
+    ) -> Result<(), Error> {
         let (ending, usage) = final_report.unwrap_or_else(|| {
             let reason = Some("the job ended before the run".to_owned());
             (RunEnding { end: RunEnd::Cancelled, reason }, None)
@@ -419,8 +437,14 @@ impl RecorderTask {
             let mut pause = tokio::time::interval(FLUSH_INTERVAL);
             loop {
                 pause.tick().await;
-                match self.store.end_run(self.run.task, self.run.number, &ended).await {
+                let (task, run) = (self.run.task, self.run.number);
+                match self.store.finish_run(task, run, &last, &ended).await {
                     Err(error) if error.is_retryable() => {}
+                    Err(error) if last != RunUpdate::default() => {
+                        // The end must be saved; the content is in the transcript.
+                        tracing::error!(%task, %error, "store refused log lines");
+                        last = RunUpdate::default();
+                    }
                     done => return done,
                 }
             }

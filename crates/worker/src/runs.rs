@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use tamma_core::budget::{self, SpendLimit};
+use tamma_core::cost::Usage;
 use tamma_core::failure::FailureKind;
 use tamma_core::ids::{Name, Reason};
 use tamma_core::plan::criterion_id;
@@ -40,6 +41,7 @@ use crate::admission::{Admission, admit_run};
 use crate::answered_questions;
 use crate::clock::now;
 use crate::config::WorkerConfig;
+use crate::content_cache::ContentCache;
 use crate::error::Error;
 use crate::failed_setup::FailedSetup;
 use crate::job_context::JobContext;
@@ -48,13 +50,14 @@ use crate::live_questions;
 use crate::project_context::ProjectContext;
 use crate::prompts::RenderedPrompt;
 use crate::retry::retry_until_stopped;
-use crate::run_budget::{WantedBudget, reserve_budget};
+use crate::run_budget::{BudgetReservation, WantedBudget, reserve_budget};
 use crate::run_recorder::{PromptRecord, RunEnding, RunFacts, RunRecorder};
 use crate::setup::{CommitToSetUp, set_up_checkout};
 use crate::slot_queue::{SlotQueue, UsedSlot};
 use crate::task_text::{RunLimits, task_text};
 
 use self::message_log::MessageLog;
+use self::sessions::unfinished_run;
 pub(crate) use self::working_folder::WorkingFolder;
 
 /// Longest quota pause that an agent waits out by itself. After a longer one, the task gives up its
@@ -156,6 +159,12 @@ impl AgentRun {
     }
 }
 
+/// Returns the usage of a run that took place. If the agent reports none, its cost is unknown, and
+/// not zero.
+fn spent_usage(reported: Option<Usage>) -> Usage {
+    reported.unwrap_or_default()
+}
+
 /// Returns the reason of a crash with the last line of stderr, which is often the cause.
 pub(crate) fn crash_reason(reason: &str, stderr: &str) -> String {
     let reason = match stderr.lines().rev().find(|line| !line.trim().is_empty()) {
@@ -185,6 +194,7 @@ pub(crate) struct AgentRunner {
     config: Arc<WorkerConfig>,
     store: Store,
     knowledge: Knowledge,
+    contents: ContentCache,
     processes: ProcessRecords,
     /// Proxy through which agents reach models and agent tools.
     gateway: Gateway,
@@ -199,12 +209,12 @@ impl AgentRunner {
     pub(crate) async fn open(
         config: Arc<WorkerConfig>,
         store: Store,
-        knowledge: Knowledge,
+        (knowledge, contents): (Knowledge, ContentCache),
         (processes, egress): (ProcessRecords, EgressProxy),
     ) -> Result<Self, Error> {
         let gateway = Gateway::open(Some(&config.data_dir.join(GATEWAY_SOCKET))).await?;
         let read_only_slots = SlotQueue::new(config.slots);
-        Ok(Self { config, store, knowledge, processes, gateway, egress, read_only_slots })
+        Ok(Self { config, store, knowledge, contents, processes, gateway, egress, read_only_slots })
     }
 
     /// Waits for a free slot for an agent with read-only access, in the order of priority.
@@ -286,7 +296,7 @@ impl AgentRunner {
         let commit = ctx.judged_commit().unwrap_or(base);
         checkout.check_out(commit).await?;
         let mut failed_setup = None;
-        if mode == RunMode::Validate {
+        if mode == RunMode::Validate && ctx.rules.setup.command.is_some() {
             let host = (&*self.config, &self.processes, &self.egress);
             let touched = worktree.changed_files(base, commit).await?;
             let has_other_locks = ctx.rules.setup.covers(touched.keys().map(String::as_str));
@@ -316,7 +326,7 @@ impl AgentRunner {
         if mode == RunMode::Validate
             && let Some(plan) = &ctx.task_loop.plan
         {
-            let (_, plan) = self.store.plan_by_hash(ctx.task.id, plan.hash).await?;
+            let plan = self.contents.plan(ctx.task.id, plan.hash).await?;
             let criteria = plan.criteria_of(&ctx.task).len();
             facts.criteria = (0..criteria).map(criterion_id).collect();
         }
@@ -387,8 +397,14 @@ impl AgentRunner {
                 return Ok(AgentRun::not_started(RunEnd::Unavailable { reason }, provider));
             }
         };
-        let Some(budget) = reserve_budget(&self.store, ctx, wanted).await? else {
-            return Ok(AgentRun::not_started(RunEnd::OverBudget, provider));
+        let mut budget = match reserve_budget(&self.store, ctx, provider.as_str(), wanted).await? {
+            BudgetReservation::Reserved(budget) => budget,
+            BudgetReservation::Exhausted => {
+                return Ok(AgentRun::not_started(RunEnd::OverBudget, provider));
+            }
+            BudgetReservation::ProviderBlocked(until) => {
+                return Ok(AgentRun::not_started(RunEnd::Quota { until }, provider));
+            }
         };
         let at = now();
         let path = folder.path();
@@ -430,7 +446,7 @@ impl AgentRunner {
             }
         };
         let attached = sandbox.git.clone().filter(|_| !kind.replaces_files());
-        let before = self.last_unfinished_run(ctx, mode).await?;
+        let before = unfinished_run(budget.latest_run.take(), ctx, mode);
         let left = if before.is_some() && !mode.is_read_only() && mode != RunMode::Validate {
             UNFINISHED_RUN_NOTE
         } else {
@@ -473,7 +489,7 @@ impl AgentRunner {
             missing_content: &missing_text,
         };
         let services = ToolServices {
-            task_text: task_text(&self.store, ctx, &limits).await?,
+            task_text: task_text(&self.store, &self.contents, ctx, &limits).await?,
             gates,
             ask_person: live_questions::ask_person(
                 &self.store,
@@ -550,7 +566,8 @@ impl AgentRunner {
             let provider = provider.clone();
             Arc::new(move |report: RunReport| {
                 let messages = redactor.redact(&messages.text()).into_owned();
-                let report = report.redacted(&redactor);
+                let mut report = report.redacted(&redactor);
+                report.usage = Some(spent_usage(report.usage));
                 let (provider, approval_subjects) = (provider.clone(), Vec::new());
                 keep(AgentRun { report, approval_subjects, provider, messages })
             })
@@ -569,13 +586,14 @@ impl AgentRunner {
             let error = &error as &dyn std::error::Error;
             tracing::warn!(run = %request.run, error, "failed to detach the private git directory");
         }
-        let report = report?.redacted(&redactor);
+        let mut report = report?.redacted(&redactor);
         drop(observer);
+        budget.stop_renewal().await;
         let ending = RunEnding::from(&report.end);
         if let Err(error) = recorder.finish(ending, report.usage, report.metered).await {
             tracing::warn!(%error, run = %request.run, "failed to save run record");
         }
-        budget.settle().await;
+        report.usage = Some(spent_usage(report.usage));
         if report.end == RunEnd::Cancelled {
             return Err(Error::Stopped);
         }
@@ -692,7 +710,16 @@ fn shell_limit(rules: &Rules, run_seconds: u32) -> Duration {
 
 #[cfg(test)]
 mod tests {
+    use tamma_core::cost::{Cost, Usd};
+
     use super::*;
+
+    #[test]
+    fn a_run_without_a_report_has_an_unknown_cost() {
+        assert_eq!(spent_usage(None).cost, Cost::Unknown);
+        let free = Usage { cost: Cost::Known(Usd::ZERO), ..Usage::default() };
+        assert_eq!(spent_usage(Some(free)), free);
+    }
 
     #[test]
     fn planner_council_and_validator_have_their_own_time_limits() {

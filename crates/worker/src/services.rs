@@ -8,6 +8,7 @@ use tamma_engine::process::ProcessRecords;
 use tamma_store::Store;
 
 use crate::config::WorkerConfig;
+use crate::content_cache::ContentCache;
 use crate::error::Error;
 use crate::job_context::JobContext;
 use crate::knowledge_context::Knowledge;
@@ -28,6 +29,8 @@ pub(crate) struct Services {
     /// Forges of the operator.
     pub(crate) forges: Forges,
     pub(crate) knowledge: Knowledge,
+    /// Plans and prompts.
+    pub(crate) contents: ContentCache,
     pub(crate) agents: AgentRunner,
 }
 
@@ -43,23 +46,34 @@ impl Services {
         let repositories =
             Repositories::open(config.clone(), store.clone(), forges.clone()).await?;
         let knowledge = Knowledge::new(&store, &config);
+        let contents = ContentCache::new(&store);
         let hosts = &config.operator.sandbox.hosts;
         let egress = EgressProxy::open(&config.data_dir, hosts, config.https_proxy()).await?;
         let agents = AgentRunner::open(
             config.clone(),
             store.clone(),
-            knowledge.clone(),
+            (knowledge.clone(), contents.clone()),
             (processes.clone(), egress.clone()),
         );
         let agents = agents.await?;
-        Ok(Self { config, store, processes, egress, repositories, forges, knowledge, agents })
+        Ok(Self {
+            config,
+            store,
+            processes,
+            egress,
+            repositories,
+            forges,
+            knowledge,
+            contents,
+            agents,
+        })
     }
 
     /// Returns the prompts that a task is pinned to. Tasks from before prompts were pinned use the
     /// built-in ones.
     pub(crate) async fn prompts(&self, ctx: &JobContext) -> Result<PromptSet, Error> {
         match ctx.task_loop.pin.and_then(|pin| pin.prompts) {
-            Some(digest) => PromptSet::parse(&self.store.text_by_hash(digest).await?),
+            Some(digest) => PromptSet::parse(&self.contents.text(digest).await?),
             None => Ok(PromptSet::default()),
         }
     }

@@ -14,6 +14,7 @@ use tamma_core::task::Task;
 use tamma_engine::agent::RunMode;
 use tamma_store::Store;
 
+use crate::content_cache::ContentCache;
 use crate::error::Error;
 use crate::job_context::JobContext;
 use crate::prompts::shown_gates;
@@ -39,6 +40,7 @@ pub(crate) struct RunLimits<'a> {
 /// Writes the assignment of a run. A learning run has everything in its prompt and needs none.
 pub(crate) async fn task_text(
     store: &Store,
+    contents: &ContentCache,
     ctx: &JobContext,
     run: &RunLimits<'_>,
 ) -> Result<Option<String>, Error> {
@@ -46,7 +48,7 @@ pub(crate) async fn task_text(
         return Ok(None);
     }
     let plan = match &ctx.task_loop.plan {
-        Some(plan) => Some(store.plan_by_hash(ctx.task.id, plan.hash).await?.1),
+        Some(plan) => Some(contents.plan(ctx.task.id, plan.hash).await?),
         None => None,
     };
     let note = match &ctx.task_loop.note {

@@ -99,6 +99,17 @@ const commentAndAccept = async (page, task) => {
   await page.getByRole("button", { name: "Approve plan 3" }).waitFor();
   check(await page.getByText("Three decimals for the dinar").first().isVisible(), "the comment is in the new plan");
   await page.goto(tamma.url);
+  const size = page.viewportSize();
+  for (const width of [900, 1050, 1200]) {
+    await page.setViewportSize({ width, height: 800 });
+    const lines = await page.locator(".brand").evaluate((brand) => {
+      const range = document.createRange();
+      range.selectNode(brand.lastChild);
+      return range.getClientRects().length;
+    });
+    check(lines === 1, `the wordmark is one line at ${width} pixels`);
+  }
+  await page.setViewportSize(size);
   await page.keyboard.press("?");
   await browser.checkPage(page, "keys");
   await page.keyboard.press("Escape");

@@ -62,6 +62,7 @@ const measureLoads = async (page, url, loads, name, hasLimit = true) => {
 // Scrolls through a page, a third of a screen in each frame, and waits there until files are loaded.
 // Returns the durations of frames and of tasks that blocked the page for more than 50 ms.
 const scroll = async () => {
+  const absent = () => document.querySelectorAll(".dfile.later, .dfile details[open] [data-load]");
   const frames = [], tasks = [];
   const observer = new PerformanceObserver((list) => tasks.push(...list.getEntries().map((it) => it.duration)));
   observer.observe({ type: "longtask" });
@@ -74,13 +75,13 @@ const scroll = async () => {
     const now = await frame();
     frames.push(now - last);
     last = now;
-    const isLoading = document.querySelector(".dfile details[open] [data-load]") !== null;
+    const isLoading = absent().length > 0;
     still = scrollY === before && !isLoading ? still + 1 : 0;
     // Files below the end of the page come near when those above are there.
     if (scrollY === before && isLoading) scrollBy({ top: -innerHeight, behavior: "instant" });
   }
   observer.disconnect();
-  return { frames, tasks, seconds: (performance.now() - began) / 1000, missing: document.querySelectorAll(".dfile details[open] [data-load]").length };
+  return { frames, tasks, seconds: (performance.now() - began) / 1000, missing: absent().length };
 };
 
 // Measures the change and the log of the large task. Quick measurements have no limit: other programs of a

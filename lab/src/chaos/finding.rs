@@ -14,6 +14,10 @@ pub(crate) struct Findings {
     pub(crate) duplicated: Vec<String>,
     /// Processes that still run.
     pub(crate) orphaned: Vec<String>,
+    /// Gates and reviews that did not run before a delivery.
+    pub(crate) skipped: Vec<String>,
+    /// Runs that nobody had approved.
+    pub(crate) unapproved: Vec<String>,
     /// Remarks that are not failures, such as reruns.
     pub(crate) notes: Vec<String>,
 }
@@ -21,7 +25,32 @@ pub(crate) struct Findings {
 impl Findings {
     /// Returns `true` without failures.
     pub(crate) fn is_clean(&self) -> bool {
-        self.lost.is_empty() && self.duplicated.is_empty() && self.orphaned.is_empty()
+        self.failures().is_empty()
+    }
+
+    /// Returns all failures, with their kinds.
+    pub(crate) fn failures(&self) -> Vec<String> {
+        let kinds = [
+            ("lost", &self.lost),
+            ("duplicated", &self.duplicated),
+            ("orphaned", &self.orphaned),
+            ("skipped", &self.skipped),
+            ("unapproved", &self.unapproved),
+        ];
+        let of = |(kind, items): (&str, &Vec<String>)| {
+            items.iter().map(|item| format!("{kind}: {item}")).collect::<Vec<_>>()
+        };
+        kinds.into_iter().flat_map(of).collect()
+    }
+
+    /// Adds the findings of another check.
+    pub(crate) fn extend(&mut self, other: Self) {
+        self.lost.extend(other.lost);
+        self.duplicated.extend(other.duplicated);
+        self.orphaned.extend(other.orphaned);
+        self.skipped.extend(other.skipped);
+        self.unapproved.extend(other.unapproved);
+        self.notes.extend(other.notes);
     }
 
     pub(crate) fn add_lost(&mut self, what: impl Into<String>) {
@@ -30,6 +59,14 @@ impl Findings {
 
     pub(crate) fn add_duplicate(&mut self, what: impl Into<String>) {
         self.duplicated.push(what.into());
+    }
+
+    pub(crate) fn add_skipped(&mut self, what: impl Into<String>) {
+        self.skipped.push(what.into());
+    }
+
+    pub(crate) fn add_unapproved(&mut self, what: impl Into<String>) {
+        self.unapproved.push(what.into());
     }
 
     pub(crate) fn add_note(&mut self, what: impl Into<String>) {

@@ -43,14 +43,29 @@ impl Fixture {
     /// Creates the fixture of a numbered task, in its own folder. The plan changes `files` files;
     /// more than five need approval by a person.
     pub(crate) async fn new(cluster: &Cluster, number: u32, files: usize) -> Result<Self> {
+        Self::configured(cluster, number, files, "", None).await
+    }
+
+    /// Creates the fixture of a numbered task with more sections in its configuration. If there is a model
+    /// at `upstream`, the implementer calls it through the gateway.
+    pub(crate) async fn configured(
+        cluster: &Cluster,
+        number: u32,
+        files: usize,
+        settings: &str,
+        upstream: Option<&str>,
+    ) -> Result<Self> {
         let name = format!("greeter-{number}");
         let holds = Holds(cluster.folder().join(&name));
         let plan = sample_plan(files);
         let paths = plan.file_changes.iter().map(|change| change.path.clone()).collect();
-        let (repository, script) = (Repository::new()?, holds.script(plan));
+        let (repository, script) = (Repository::new()?, holds.script(plan, upstream.is_some()));
         let gate = holds.0.join("gate.sh");
         let gates = format!("  check: {{ command: sh {}, kind: tests }}\n", gate.display());
-        let configure = |config: ProjectConfig| config.gates(gates);
+        let configure = |config: ProjectConfig| {
+            let config = config.gates(gates).more(settings);
+            if let Some(upstream) = upstream { config.gateway(upstream) } else { config }
+        };
         let project = cluster.add_project(number, &name, repository, &script, configure).await?;
         fs::write(&gate, holds.shell_script(names::TEST, "sh check.sh"))?;
         let hooks = project.repository.path().join(".git/hooks");
@@ -88,9 +103,14 @@ impl Fixture {
         self.count(&format!("{job} ends"))
     }
 
-    fn count(&self, expected: &str) -> usize {
+    /// Returns the starts and ends of all jobs, in order.
+    pub(crate) fn job_lines(&self) -> Vec<String> {
         let lines = fs::read_to_string(self.holds.job_log()).unwrap_or_default();
-        lines.lines().filter(|line| *line == expected).count()
+        lines.lines().map(str::to_owned).collect()
+    }
+
+    fn count(&self, expected: &str) -> usize {
+        self.job_lines().iter().filter(|line| *line == expected).count()
     }
 }
 
@@ -114,8 +134,9 @@ impl Holds {
         )
     }
 
-    /// Returns the script of an agent that plans, implements and validates the change.
-    fn script(&self, plan: Plan) -> Script {
+    /// Returns the script of an agent that plans, implements and validates the change. The implementer
+    /// calls its model, if it has one.
+    fn script(&self, plan: Plan, has_model: bool) -> Script {
         let case = |when: &str, job: &str, before: Vec<AgentStep>, after: Vec<AgentStep>| {
             let line =
                 |word| AgentStep::Append { path: self.job_log(), line: format!("{job} {word}") };
@@ -126,7 +147,8 @@ impl Holds {
             steps.push(line("ends"));
             PromptCase::new(when, steps)
         };
-        let work = sample_work(&plan).collect();
+        let call = has_model.then_some(AgentStep::Model);
+        let work = call.into_iter().chain(sample_work(&plan)).collect();
         // Uncommitted, incomplete work at the time of the hold.
         let half = vec![AgentStep::Write { path: "names.txt".into(), content: "ann\n".to_owned() }];
         let met = json!({

@@ -50,20 +50,14 @@ impl KillTable {
         match result {
             Ok(findings) => {
                 row.reruns = findings.notes.len();
-                row.lost = findings.lost.len();
+                // A skipped gate, or an approval that is missing, counts as lost.
+                row.lost = findings.lost.len() + findings.skipped.len() + findings.unapproved.len();
                 row.duplicated = findings.duplicated.len();
                 row.orphaned = findings.orphaned.len();
                 if findings.is_clean() {
                     notes.push("ok".to_owned());
                 }
-                let kinds = [
-                    ("lost", &findings.lost),
-                    ("duplicated", &findings.duplicated),
-                    ("orphaned", &findings.orphaned),
-                ];
-                for (kind, items) in kinds {
-                    notes.extend(items.iter().map(|item| format!("{kind}: {item}")));
-                }
+                notes.extend(findings.failures());
                 notes.extend(findings.notes.iter().cloned());
             }
             // An unfinished task counts as lost.

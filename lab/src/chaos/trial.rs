@@ -1,7 +1,6 @@
 //! Single trial: holds a task at a point, kills and restarts a component, releases the task and checks
 //! that it finishes.
 
-use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -11,15 +10,14 @@ use tamma_core::history::EntryName;
 use tamma_core::ids::TaskId;
 use tamma_core::task_loop::State;
 use tamma_flow::workflow_id;
-use tamma_store::PlanVerdict;
-use tamma_testkit::cluster::PERSON;
-use tamma_testkit::sample::{SAMPLE_CONTENT, task_id};
+use tamma_testkit::sample::task_id;
 use tamma_testkit::tamma_process::TammaProcess;
 use tamma_testkit::wait::{wait_until, wait_until_true};
 use tokio::task::JoinHandle;
 
+use super::examination::{Baseline, Examiner, RunRule, TaskCase, approve_arguments};
 use super::finding::Findings;
-use super::fixture::{AGENTS, CRITERION, Fixture};
+use super::fixture::Fixture;
 use super::point::{Moment, Point};
 use crate::support::components::{Components, Victim, output_text};
 use crate::support::database_hold::{self as hold, DatabaseHold};
@@ -33,13 +31,6 @@ const EXIT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Number of files of a plan that is approved automatically, and of a medium-risk plan.
 const FILES: (usize, usize) = (1, 7);
-
-/// Entries of undisturbed tasks, without and with approval by a person.
-#[derive(Debug, Default)]
-pub(crate) struct Baseline {
-    alone: Option<Vec<EntryName>>,
-    approved: Option<Vec<EntryName>>,
-}
 
 /// Result of a trial.
 #[derive(Debug)]
@@ -60,13 +51,6 @@ pub(crate) struct TrialRunner {
     tasks: u32,
 }
 
-/// Task of a trial, with its fixture.
-struct TrialCase {
-    task: TaskId,
-    fixture: Fixture,
-    needs_person: bool,
-}
-
 impl TrialRunner {
     /// Starts all components and records two undisturbed tasks as the baseline.
     pub(crate) async fn start(folder: &Path) -> Result<Self> {
@@ -80,11 +64,10 @@ impl TrialRunner {
                 runner.approve(case.task).await?;
             }
             runner.until(case.task, State::Completed).await?;
-            let findings = runner.examine(&case).await?;
+            let findings = runner.examiner().examine(&case, RunRule::Once).await?;
             ensure!(findings.is_clean(), "an undisturbed task has findings: {findings:?}");
             let names = Some(runner.names(case.task).await?);
-            let baseline = &mut runner.baseline;
-            *(if needs_person { &mut baseline.approved } else { &mut baseline.alone }) = names;
+            *runner.baseline.of_mut(needs_person) = names;
         }
         Ok(runner)
     }
@@ -147,7 +130,7 @@ impl TrialRunner {
             .await
             .ok()
             .and_then(|it| it.task_loop.ok()?.plan);
-        let running = self.leftovers(&case);
+        let running = self.examiner().leftovers(&case);
 
         *killed = Instant::now();
         self.components.kill(victim).await?;
@@ -162,7 +145,7 @@ impl TrialRunner {
         if victim == Victim::Worker {
             // A surviving agent would finish a run that is started again.
             let exited = || {
-                let left = self.leftovers(&case);
+                let left = self.examiner().leftovers(&case);
                 let is_same = |it: &&leftover::LeftoverProcess| {
                     it.is_run_of(&case.task.to_string()) && running.contains(it)
                 };
@@ -200,24 +183,20 @@ impl TrialRunner {
     }
 
     /// Creates the fixture of a new task and registers its project.
-    async fn case(&mut self, needs_person: bool) -> Result<TrialCase> {
+    async fn case(&mut self, needs_person: bool) -> Result<TaskCase> {
         self.tasks += 1;
         let number = self.tasks;
         let files = if needs_person { FILES.1 } else { FILES.0 };
         let fixture = Fixture::new(&self.components.cluster, number, files).await?;
-        Ok(TrialCase { task: task_id(number), fixture, needs_person })
+        Ok(TaskCase { task: task_id(number), fixture, needs_person })
     }
 
     /// Adds a task. Retries until the server responds.
-    fn add(&self, case: &TrialCase, after: Option<TaskId>) -> JoinHandle<Result<()>> {
-        let mut arguments: Vec<_> =
-            ["task", "add", "Greet Cy", "--criterion", CRITERION].map(str::to_owned).into();
-        arguments.extend(["--project".to_owned(), case.fixture.project.name.clone()]);
-        arguments.extend(["--id".to_owned(), case.task.to_string()]);
+    fn add(&self, case: &TaskCase, after: Option<TaskId>) -> JoinHandle<Result<()>> {
+        let mut arguments = case.add_arguments();
         if let Some(after) = after {
             arguments.extend(["--depends-on".to_owned(), after.to_string()]);
         }
-        arguments.push("--json".to_owned());
         let person = self.components.cluster.cli.clone();
         tokio::spawn(wait_until("the server", TIMEOUT, async move || {
             let output = person.command(&arguments).output().await?;
@@ -231,11 +210,8 @@ impl TrialRunner {
         &self,
         task: TaskId,
     ) -> Result<JoinHandle<Result<std::process::Output>>> {
-        let task_loop = self.components.cluster.store.task(task).await?.task_loop?;
-        let plan = task_loop.plan.context("the task has no plan")?.hash.to_string();
-        let id = task.to_string();
-        let mut command =
-            self.components.cluster.cli.command(&["approve", &id, "--plan", &plan, "--json"]);
+        let arguments = approve_arguments(&self.components.cluster, task).await?;
+        let mut command = self.components.cluster.cli.command(&arguments);
         Ok(tokio::spawn(async move { Ok(command.output().await?) }))
     }
 
@@ -256,7 +232,7 @@ impl TrialRunner {
     }
 
     /// Waits until a task reaches a point.
-    async fn reach(&self, case: &TrialCase, point: Point) -> Result<()> {
+    async fn reach(&self, case: &TaskCase, point: Point) -> Result<()> {
         let cluster = &self.components.cluster;
         let (postgres, store) = (cluster.postgres()?, &cluster.store);
         wait_until("the task", TIMEOUT, async || {
@@ -306,7 +282,7 @@ impl TrialRunner {
     /// Checks that a task still waits for approval of the same plan, and that nothing has started.
     async fn check_waiting(
         &self,
-        case: &TrialCase,
+        case: &TaskCase,
         plan: Option<String>,
         findings: &mut Findings,
     ) -> Result<()> {
@@ -328,126 +304,22 @@ impl TrialRunner {
         Ok(())
     }
 
-    async fn judge(&self, case: &TrialCase, findings: &mut Findings) -> Result<()> {
-        let new = self.examine(case).await?;
-        findings.lost.extend(new.lost);
-        findings.duplicated.extend(new.duplicated);
-        findings.orphaned.extend(new.orphaned);
-        findings.notes.extend(new.notes);
+    async fn judge(&self, case: &TaskCase, findings: &mut Findings) -> Result<()> {
+        let new = self.examiner().examine(case, RunRule::Once).await?;
+        findings.extend(new);
         Ok(())
     }
 
-    /// Examines a completed task from outside.
-    async fn examine(&self, case: &TrialCase) -> Result<Findings> {
-        let mut findings = Findings::default();
-        let entries = self.components.cluster.history(case.task).await?;
-        let Baseline { alone, approved } = &self.baseline;
-        let baseline = if case.needs_person { approved } else { alone };
-        findings.check_history(&entries, baseline.as_deref());
-        self.examine_task_loop(case, entries.len(), &mut findings).await?;
-        self.examine_approval(case, &mut findings).await?;
-        let branch = self.components.cluster.store.task_branch(case.task).await?;
-        examine_branch(case, &branch, &mut findings)?;
-        for job in AGENTS {
-            findings.expect_once(&format!("finished run of `{job}`"), case.fixture.ended(job));
-            let starts = case.fixture.started(job);
-            if starts > 1 {
-                findings.add_note(format!("rerun of `{job}`: started {starts} times"));
-            }
-        }
-        let exited = || self.leftovers(case).is_empty();
-        if wait_until_true("leftover processes", EXIT_TIMEOUT, exited).await.is_err() {
-            let left = self.leftovers(case);
-            findings.orphaned.extend(left.into_iter().map(|it| format!("{} {}", it.pid, it.line)));
-        }
-        Ok(findings)
-    }
-
-    /// Compares the stored task loop with the history and with the final status of the workflow.
-    async fn examine_task_loop(
-        &self,
-        case: &TrialCase,
-        entries: usize,
-        findings: &mut Findings,
-    ) -> Result<()> {
-        let stored = self.components.cluster.store.task(case.task).await?;
-        let task_loop = stored.task_loop?;
-        if task_loop.entry_count != entries as u64 {
-            findings.add_lost(format!("entries: {entries} of {}", task_loop.entry_count));
-        }
-        // The workflow ends after its last row is written.
-        let id = workflow_id(case.task);
-        let ended = async || self.components.workflow("result", &id).await.map(Some);
-        let Ok(ended) = wait_until("the workflow", TIMEOUT, ended).await else {
-            findings.add_lost("the end of the workflow");
-            return Ok(());
-        };
-        let status = &ended["result"];
-        let expected = serde_json::json!({
-            "state": task_loop.state,
-            "paused": task_loop.paused.is_some(),
-            "step": stored.step,
-            "plan": task_loop.plan.map(|plan| plan.hash),
-        });
-        if *status != expected {
-            findings
-                .add_lost(format!("a step: the workflow is at {status}, the row at {expected}"));
-        }
-        Ok(())
-    }
-
-    async fn examine_approval(&self, case: &TrialCase, findings: &mut Findings) -> Result<()> {
-        let decisions = self.components.cluster.store.decisions(case.task).await?;
-        findings.expect_once("decision about the plan", decisions.len());
-        let expected = if case.needs_person {
-            (PlanVerdict::Approve, Some(PERSON.to_owned()))
-        } else {
-            (PlanVerdict::Auto, None)
-        };
-        for decision in decisions {
-            if (decision.verdict, &decision.by) != (expected.0, &expected.1) {
-                let by = decision.by.unwrap_or_default();
-                findings.add_lost(format!("the decision maker: {} by `{by}`", decision.verdict));
-            }
-        }
-        Ok(())
-    }
-
-    /// Returns the processes that still run for a task.
-    fn leftovers(&self, case: &TrialCase) -> Vec<leftover::LeftoverProcess> {
+    fn examiner(&self) -> Examiner<'_> {
         let server = self.components.cluster.server().ok().and_then(TammaProcess::pid);
-        let roles = [server, self.components.worker.pid()];
-        let known: BTreeSet<_> = roles.into_iter().flatten().chain([std::process::id()]).collect();
-        leftover::find(&case.task.to_string(), &case.fixture.project.folder, &known)
+        let known = [server, self.components.worker.pid()].into_iter().flatten();
+        Examiner::new(&self.components.cluster, &self.baseline, known)
     }
 
     async fn names(&self, task: TaskId) -> Result<Vec<EntryName>> {
         let entries = self.components.cluster.history(task).await?;
         Ok(entries.into_iter().map(|entry| entry.name).collect())
     }
-}
-
-/// Checks the branch of a task: one commit with exactly the planned changes.
-fn examine_branch(case: &TrialCase, branch: &str, findings: &mut Findings) -> Result<()> {
-    let repository = &case.fixture.project.repository;
-    let range = format!("main..{branch}");
-    let Ok(commits) = repository.git(&["rev-list", &range]) else {
-        findings.add_lost("the branch");
-        return Ok(());
-    };
-    findings.expect_once("commit", commits.lines().count());
-    let changed = repository.git(&["diff", "--name-only", "main", branch])?;
-    let changed: BTreeSet<_> = changed.lines().map(str::to_owned).collect();
-    if changed != case.fixture.paths.iter().cloned().collect() {
-        findings.add_lost(format!("the files of the change: {changed:?}"));
-    }
-    for path in &case.fixture.paths {
-        let content = repository.git(&["show", &format!("{branch}:{path}")]).unwrap_or_default();
-        if content != SAMPLE_CONTENT.trim() {
-            findings.add_lost(format!("the content of `{path}`"));
-        }
-    }
-    Ok(())
 }
 
 /// Returns `true` if a workflow history has an event of a type.

@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
@@ -16,11 +15,11 @@ use tamma_testkit::sample::{sample_change, task_id};
 use tamma_testkit::tamma_process::TammaProcess;
 use tamma_testkit::wait::wait_until_true;
 use tamma_testkit::{Cluster, sample_plan, wait_until};
-use tokio::process::Command;
 use tokio::time::sleep;
 
 use super::journal::{Journal, RecoveryOutcome};
 use super::schedule::{Kill, Victim, now};
+use crate::support::leftover;
 
 /// File that the agent writes.
 const FILE: &str = "journal.txt";
@@ -74,7 +73,7 @@ impl RecoveryRunner {
         ensure!(!agents.is_empty(), "no agent is running at the time of the kill");
         let at = now();
         if kill.victim != Victim::Worker {
-            kill_all(&agents).await?;
+            leftover::kill_all(&agents).await?;
         }
         let before = if kill.victim == Victim::Agent {
             // The worktree survives, and the next agent continues in it.
@@ -177,22 +176,8 @@ fn script_of(counts: &Path) -> Script {
     Script::planned(plan, [write])
 }
 
-/// Returns the processes of a task's runs, found by Tamma's mark.
+/// Returns the processes of a task's runs.
 fn runs_of(task: TaskId) -> Vec<u32> {
-    let mark = format!("TAMMA_RUN={task}/");
-    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
-    processes
-        .filter(|entry| {
-            let environment = fs::read(entry.path().join("environ")).unwrap_or_default();
-            String::from_utf8_lossy(&environment).split('\0').any(|it| it.starts_with(&mark))
-        })
-        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
-        .collect()
-}
-
-/// Kills processes with SIGKILL.
-async fn kill_all(pids: &[u32]) -> Result<()> {
-    let pids = pids.iter().map(ToString::to_string);
-    Command::new("kill").arg("-KILL").args(pids).stderr(Stdio::null()).status().await?;
-    Ok(())
+    let task = task.to_string();
+    leftover::runs().into_iter().filter(|run| run.task == task).map(|run| run.pid).collect()
 }

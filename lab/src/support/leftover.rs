@@ -1,8 +1,12 @@
-//! Processes that a task has left behind, found in `/proc`.
+//! Processes of tasks, found in `/proc`: those of runs, and those that a task has left behind.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
+use std::process::Stdio;
+
+use anyhow::Result;
+use tokio::process::Command;
 
 /// Variable with which Tamma marks the processes of a run.
 const MARK: &str = "TAMMA_RUN=";
@@ -30,6 +34,44 @@ impl LeftoverProcess {
     }
 }
 
+/// Process that Tamma started for a run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct RunProcess {
+    pub(crate) pid: u32,
+    /// ID of the task.
+    pub(crate) task: String,
+}
+
+impl RunProcess {
+    /// Returns `true` if another process started it, directly or through others.
+    pub(crate) fn descends_from(&self, ancestor: u32) -> bool {
+        let mut next = parent(self.pid);
+        while let Some(pid) = next.filter(|pid| *pid > 1) {
+            if pid == ancestor {
+                return true;
+            }
+            next = parent(pid);
+        }
+        false
+    }
+}
+
+/// Returns the processes of all runs on this machine.
+pub(crate) fn runs() -> Vec<RunProcess> {
+    let run = |process: LeftoverProcess| {
+        let mark = process.environment.split('\n').find_map(|entry| entry.strip_prefix(MARK))?;
+        Some(RunProcess { pid: process.pid, task: mark.split('/').next()?.to_owned() })
+    };
+    all().into_iter().filter_map(run).collect()
+}
+
+/// Kills processes with SIGKILL. Some of them may have exited already.
+pub(crate) async fn kill_all(pids: &[u32]) -> Result<()> {
+    let pids = pids.iter().map(ToString::to_string);
+    Command::new("kill").arg("-KILL").args(pids).stderr(Stdio::null()).status().await?;
+    Ok(())
+}
+
 /// Finds processes of a task or a folder, except those in `known`.
 pub(crate) fn find(task: &str, folder: &Path, known: &BTreeSet<u32>) -> Vec<LeftoverProcess> {
     let folder = folder.display().to_string();
@@ -44,6 +86,12 @@ fn all() -> Vec<LeftoverProcess> {
     let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
     let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     pids.filter_map(read).collect()
+}
+
+fn parent(pid: u32) -> Option<u32> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The second field is a name in parentheses that can contain anything.
+    stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
 }
 
 fn read(pid: u32) -> Option<LeftoverProcess> {
@@ -84,6 +132,9 @@ mod tests {
         assert!(is_found("another", &Path::new("/nowhere").join(&task)));
         assert!(!is_found("another", nowhere));
         assert!(find(&task, nowhere, &BTreeSet::from([child.id()])).is_empty());
+        let run = RunProcess { pid: child.id(), task: task.clone() };
+        assert!(runs().contains(&run));
+        assert!(run.descends_from(std::process::id()) && !run.descends_from(child.id()));
         child.kill().expect("kill");
         child.wait().expect("wait");
         assert!(!is_found(&task, nowhere));

@@ -31,7 +31,7 @@ const GROUPS: [(&str, &[&str]); 8] = [
     ),
     ("Settings", &["config", "project", "forge", "completions"]),
     ("Team", &["knowledge", "alert", "person", "access", "audit", "permissions", "agents"]),
-    ("Servers", &["serve", "work", "migrate", "mcp", "workspace"]),
+    ("Servers", &["serve", "work", "migrate", "mcp", "workspace", "capacity"]),
     ("Evaluation", &["eval"]),
 ];
 

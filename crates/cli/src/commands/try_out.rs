@@ -75,7 +75,7 @@ async fn try_out(arguments: &Args) -> Result<ExitCode> {
         return Ok(end.exit_code());
     }
     let link = sign_in::create_link(&client, &by).await?;
-    print_next(&folder, &link, task)?;
+    print_next(&folder, &data, &link, task)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -122,7 +122,7 @@ async fn add_example(client: &Client, repository: &Repository, by: &str) -> Resu
     Ok(do_task::add_task(client, by, &task, false).await?.task.id)
 }
 
-fn print_next(folder: &Path, link: &str, task: Uuid) -> Result<()> {
+fn print_next(folder: &Path, data: &Path, link: &str, task: Uuid) -> Result<()> {
     let mut out = anstream::stdout().lock();
     let short = tamma_server::dto::short_id(task);
     writeln!(out)?;
@@ -142,6 +142,30 @@ fn print_next(folder: &Path, link: &str, task: Uuid) -> Result<()> {
     writeln!(out)?;
     writeln!(out, "The agent in this example is a demo: it follows a script and uses no model.")?;
     writeln!(out, "In a repository of yours, with an agent of yours: tamma \"what to do\"")?;
-    writeln!(out, "To remove the example: tamma down, then delete {}", folder.display())?;
+    writeln!(out, "{}", removal_hint(folder, data))?;
     Ok(())
+}
+
+/// Says how to remove the example. The data folder may hold tasks of other projects.
+fn removal_hint(folder: &Path, data: &Path) -> String {
+    format!(
+        "To remove the example: tamma down, then delete {}\nTasks and database of all projects are in \
+         {}: delete it, too, if you have no others",
+        folder.display(),
+        data.display()
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_hint_names_everything_that_the_example_leaves() {
+        let hint = removal_hint(Path::new("/home/ann/example"), Path::new("/home/ann/.tamma"));
+        assert!(
+            hint.contains("/home/ann/example\n") && hint.contains("/home/ann/.tamma:"),
+            "{hint}"
+        );
+    }
 }

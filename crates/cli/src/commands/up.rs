@@ -152,7 +152,9 @@ async fn detach(arguments: &Args) -> Result<ExitCode> {
     }
     let own = std::env::args_os().skip(2).filter(|argument| argument != "--detach");
     let own: Vec<OsString> = own.collect();
-    let endpoint = background::start(&data, &own, Path::new(".")).await?;
+    let step = Progress::new(arguments.quiet).start("starting Tamma in the background");
+    let endpoint = background::start(&data, &own, Path::new("."), &step).await?;
+    drop(step);
     if arguments.quiet {
         return Ok(ExitCode::SUCCESS);
     }
@@ -193,7 +195,7 @@ pub(super) async fn ensure_running(data: &Path, folder: &Path) -> Result<Endpoin
             .ok_or_else(|| services::Error::InUse { data: data.to_owned(), by: Some(pid) }.into());
     }
     let step = Progress::new(false).start("starting Tamma in the background");
-    let endpoint = background::start(data, &[], folder).await?;
+    let endpoint = background::start(data, &[], folder, &step).await?;
     step.finish("started Tamma in the background");
     Ok(endpoint)
 }

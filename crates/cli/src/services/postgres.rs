@@ -106,7 +106,7 @@ impl PostgresService {
         let version = choice.programs.version();
         let step = progress.start(match data_version {
             Some(_) => "starting PostgreSQL",
-            None => "starting PostgreSQL (first run: creating its files)",
+            None => "copying and checking the programs of PostgreSQL (first run)",
         });
         let installation = choice.programs.prepare(lock.folder()).await?;
         let user = prepare_folder(lock.folder(), &folder)?;
@@ -117,7 +117,9 @@ impl PostgresService {
             cluster.upgrade_from(old.prepare(lock.folder()).await?).await?;
         }
         if data_version.is_none() {
+            step.update("creating the database (first run)");
             cluster.initialise().await?;
+            step.update("starting PostgreSQL");
         }
         let (address, process) = cluster.start_on_free_address().await?;
         let postgres = Self { cluster, address, process };

@@ -149,7 +149,7 @@ fn chat_covers_a_task_from_its_plan_to_its_failure() {
     let (reply, _) = chat.lines("what did it change?");
     assert!(reply.contains("names.txt"), "{reply}");
     let (reply, _) = chat.lines("what happens if I abandon it?");
-    assert!(reply.contains("Abandon: the task is closed as failed"), "{reply}");
+    assert!(reply.contains("Abandon: The task ends as failed"), "{reply}");
     let (reply, _) = chat.lines("how long did it take?");
     assert!(reply.contains("Open for"), "{reply}");
     chat.end();

@@ -79,6 +79,7 @@ fn commands_are_listed_in_groups() {
       migrate      Run database migrations
       mcp          Run Tamma as an MCP server
       workspace    List and reclaim disk space used by tasks
+      capacity     Estimate machines, databases and cost of a load
 
     Evaluation:
       eval         Measure an agent on a set of tasks

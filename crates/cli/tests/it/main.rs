@@ -4,6 +4,7 @@
 mod answers;
 mod background;
 mod bundle;
+mod capacity;
 mod chat;
 mod config;
 mod doctor;

@@ -18,11 +18,15 @@ pub fn render_markdown(report: &TaskReport) -> String {
     let mut text = format!("# {}\n\n", single_line(&report.title));
     let state = humanize(&report.state);
     let about = if report.spend.estimated { "about " } else { "" };
+    let cost = if report.is_cost_unknown() {
+        "unknown cost".to_owned()
+    } else {
+        format!("{about}{}", format_usd(report.spend.usd))
+    };
     let _ = writeln!(
         text,
-        "Status: {state}, {}, {about}{}, {} tokens",
+        "Status: {state}, {}, {cost}, {} tokens",
         pluralize(report.iterations.len(), "iteration"),
-        format_usd(report.spend.usd),
         report.spend.tokens
     );
     if !report.tier_runs.is_empty() {
@@ -89,7 +93,7 @@ fn cost_table(first: &str, costs: &BTreeMap<String, CostSummary>) -> String {
         let share = cost.cached_percent();
         let cached = share.map(|share| format!(" ({share}% of input cached)")).unwrap_or_default();
         let (runs, tokens) = (cost.runs, cost.tokens);
-        let _ = writeln!(text, "| {name} | {runs} | {} | {tokens}{cached} |", format_cost(cost));
+        let _ = writeln!(text, "| {name} | {runs} | {cost} | {tokens}{cached} |");
     }
     text
 }
@@ -110,7 +114,7 @@ fn iteration_section(iteration: &IterationReport, max: Option<u16>) -> String {
     if let Some(score) = iteration.score {
         facts.push(format!("score {score}"));
     }
-    facts.push(format!("cost {}", format_cost(&iteration.cost)));
+    facts.push(format!("cost {}", iteration.cost));
     facts.extend(iteration.facts());
     let _ = writeln!(text, "{}.", capitalize(&facts.join(", ")));
     if let Some(claims) = &iteration.claims {
@@ -243,12 +247,4 @@ fn council_section(council: &CouncilReport) -> String {
         text.push_str("\n</details>\n");
     }
     text
-}
-
-fn format_cost(cost: &CostSummary) -> String {
-    match cost.unknown_runs {
-        0 => format_usd(cost.usd),
-        all if all == cost.runs => "unknown".to_owned(),
-        some => format!("{} and {some} unknown", format_usd(cost.usd)),
-    }
 }

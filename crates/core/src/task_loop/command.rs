@@ -325,7 +325,7 @@ pub enum AlertKind {
     TaskBlocked,
     /// Retry or council limit reached.
     MaxRetriesExceeded,
-    /// Review failed; work continues.
+    /// Gates, a review or the delivery failed; work continues.
     ReviewFailed,
     /// Budget nearly or fully spent.
     CostLimitWarning,
@@ -373,7 +373,10 @@ impl From<AlertCause> for AlertKind {
             AlertCause::CostWarning | AlertCause::Halted(HaltCondition::BudgetExceeded) => {
                 Self::CostLimitWarning
             }
-            AlertCause::ReviewFailed => Self::ReviewFailed,
+            AlertCause::ReviewFailed
+            | AlertCause::GatesFailed(_)
+            | AlertCause::ChangesRequested
+            | AlertCause::DeliveryFailed => Self::ReviewFailed,
             AlertCause::SoftTimeout { .. } | AlertCause::AgentTimedOut => Self::Timeout,
             AlertCause::Halted(HaltCondition::SecurityCritical)
             | AlertCause::JobFailed(_)

@@ -2,9 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Command, JobKind, Step, TaskLoop, Timestamp};
+use super::{Alert, Command, JobKind, State, Step, TaskLoop, Timestamp, Trigger};
+use crate::actor::Actor;
+use crate::cause::AlertCause;
 use crate::cost::Usage;
-use crate::history::HistoryEntry;
+use crate::history::{EntryData, HistoryEntry};
 
 /// One step of a task's state machine, as it is saved.
 ///
@@ -48,5 +50,25 @@ impl StepRecord {
     /// Returns the length of the history before the step.
     pub fn entries_before(&self) -> u64 {
         self.next.entry_count.saturating_sub(self.entries.len() as u64)
+    }
+
+    /// Returns the cause of an alert of this step.
+    ///
+    /// The state machine has one cause for every change that is sent back. The entry of the transition
+    /// says what failed.
+    pub fn alert_cause(&self, alert: &Alert) -> AlertCause {
+        if alert.cause != AlertCause::ReviewFailed {
+            return alert.cause;
+        }
+        let is_sent_back = |it: &&HistoryEntry| it.to == State::Adjusting && it.trigger.is_some();
+        let Some(entry) = self.entries.iter().rfind(is_sent_back) else { return alert.cause };
+        match (entry.trigger, &entry.actor, &entry.data) {
+            (Some(Trigger::GatesFailed), _, EntryData::Gates(gates)) => {
+                AlertCause::GatesFailed(gates.failed)
+            }
+            (Some(Trigger::ReviewFailed), Actor::Person(_), _) => AlertCause::ChangesRequested,
+            (Some(Trigger::DeliveryFailed), ..) => AlertCause::DeliveryFailed,
+            _ => alert.cause,
+        }
     }
 }

@@ -219,10 +219,12 @@ impl GateCheckout {
     /// Checks out a commit, which must be in the mirror. Ignored files are kept.
     pub async fn check_out(&self, commit: CommitId) -> Result<(), Error> {
         remove_special_files(&self.path()).await?;
-        if self.is_intact().await && self.reset(commit).await.is_ok() {
+        if self.is_intact().await && self.reset(commit).await.is_ok() && self.clean().await.is_ok()
+        {
             return Ok(());
         }
-        // A killed git, or a gate without a sandbox, damaged the checkout. Create it again.
+        // A killed git, or a gate without a sandbox, damaged the checkout. Create it again. Then it
+        // has no other files.
         self.create(commit).await?;
         self.reset(commit).await
     }
@@ -238,6 +240,7 @@ impl GateCheckout {
         Ok(())
     }
 
+    /// Restores the files of a commit. Other files stay.
     async fn reset(&self, commit: CommitId) -> Result<(), Error> {
         let git = || self.own_git();
         let commit = commit.to_string();
@@ -248,12 +251,16 @@ impl GateCheckout {
             git().run(["update-ref", "--no-deref", "HEAD", &commit]).await?;
             sparse.check_out(git, &self.path(), &commit).await?;
         }
-        // Files of the setup stay, like ignored ones.
+        Ok(())
+    }
+
+    /// Removes files that belong to no commit. Files of the setup stay, like ignored ones.
+    async fn clean(&self) -> Result<(), Error> {
         let mut clean = ["clean", "--quiet", "-ffd"].map(str::to_owned).to_vec();
         for pattern in SetupRecord::read(&self.git_dir()).await.ignore_patterns() {
             clean.extend(["-e".to_owned(), pattern]);
         }
-        git().time_limit(CLEAN_LIMIT).run(clean).await?;
+        self.own_git().time_limit(CLEAN_LIMIT).run(clean).await?;
         Ok(())
     }
 

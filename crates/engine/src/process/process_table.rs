@@ -19,6 +19,8 @@ pub(super) struct ProcessEntry {
     pub(super) threads: u64,
     /// CPU time of the process and of its children that it has waited for, in clock ticks.
     pub(super) cpu_ticks: u64,
+    /// Memory, also that which files back, in pages.
+    pub(super) resident_pages: u64,
     /// Exited, but not yet waited for by its parent.
     pub(super) is_zombie: bool,
 }
@@ -29,6 +31,16 @@ impl ProcessEntry {
         fs::read(format!("/proc/{}/environ", self.identity.pid)).is_ok_and(|environment| {
             environment.split(|byte| *byte == 0).any(|entry| entry == assignment.as_bytes())
         })
+    }
+
+    /// Returns the environment entry of a variable that the process started with, if it has one.
+    pub(super) fn env_entry(&self, name: &str) -> Option<String> {
+        let environment = fs::read(format!("/proc/{}/environ", self.identity.pid)).ok()?;
+        let is_named = |entry: &&[u8]| {
+            entry.strip_prefix(name.as_bytes()).is_some_and(|rest| rest.first() == Some(&b'='))
+        };
+        let found = environment.split(|byte| *byte == 0).find(is_named)?;
+        Some(String::from_utf8_lossy(found).into_owned())
     }
 }
 
@@ -79,6 +91,7 @@ fn parse_stat(pid: u32, stat: &str) -> Option<ProcessEntry> {
         group: fields.get(2)?.parse().ok()?,
         threads: fields.get(17)?.parse().ok()?,
         cpu_ticks: times.sum(),
+        resident_pages: fields.get(21)?.parse().unwrap_or_default(),
         is_zombie: matches!(*fields.first()?, "Z" | "X" | "x"),
     })
 }
@@ -104,6 +117,7 @@ mod tests {
         assert_eq!(process.identity, ProcessIdentity { pid: 42, start_ticks: 987_654 });
         assert_eq!((process.parent, process.group, process.is_zombie), (1, 40, false));
         assert_eq!((process.threads, process.cpu_ticks), (1, 5 + 6 + 7 + 8));
+        assert_eq!(process.resident_pages, 2);
     }
 
     #[test]

@@ -1,23 +1,36 @@
 //! Resources that a run uses: memory, processes and CPU time of all its processes together.
 //!
 //! The kernel limits single processes, not their sum (see the sandbox launcher). So the sum is
-//! measured at short intervals, and the caller stops a run that exceeds a limit.
+//! measured at short intervals, and the caller stops a run that exceeds a limit. All runs share one
+//! reading of the process table, so that its cost does not grow with the square of their number.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tamma_core::operator::ResourceLimits;
-use tokio::time::MissedTickBehavior;
+use tokio::sync::Mutex;
+use tokio::time::{Instant, MissedTickBehavior};
 
 use super::process_table::ProcessEntry;
-use super::{ProcessRecord, process_table};
+use super::{MARKER_VARIABLE, ProcessRecord, process_table};
 
 /// Interval between measurements.
 const INTERVAL: Duration = Duration::from_millis(250);
 
+/// Time for which runs share a process table. Less than the interval, so that each measurement of a
+/// run has new values.
+const MAX_AGE: Duration = Duration::from_millis(200);
+
 /// Unit of CPU time in `/proc`, on all platforms that we support.
 const TICKS_PER_SECOND: u64 = 100;
+
+/// Size of the largest pages, in KiB, on all platforms that we support.
+const MAX_PAGE_KB: u64 = 64;
+
+/// Process table of all runs of this process, with the time at which it was read.
+static SHARED_TABLE: Mutex<Option<(Instant, Arc<WatchedTable>)>> = Mutex::const_new(None);
 
 /// Limit that a run exceeded, with its value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -55,12 +68,83 @@ pub(crate) async fn exceeded_limit(
     interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         interval.tick().await;
-        let record = record.clone();
-        // Reading the process table blocks; keep it off the runtime's threads.
-        let measuring = tokio::task::spawn_blocking(move || ResourceUse::measure(&record, &limits));
-        if let Some(exceeded) = measuring.await.ok().and_then(|used| used.exceeded(&limits)) {
+        let table = shared_table().await;
+        let mut used = ResourceUse::measure(&table.members(&record));
+        if used.memory_kb > limits.memory_mb.saturating_mul(1024) {
+            let (record, table) = (record.clone(), table.clone());
+            // Reading more about each process blocks; keep it off the runtime's threads.
+            let reading = move || memory_kb(&table.members(&record), &limits);
+            used.memory_kb = tokio::task::spawn_blocking(reading).await.unwrap_or_default();
+        }
+        if let Some(exceeded) = used.exceeded(&limits) {
             return exceeded;
         }
+    }
+}
+
+/// Returns the process table, which another run may have read a short time ago.
+async fn shared_table() -> Arc<WatchedTable> {
+    let mut shared = SHARED_TABLE.lock().await;
+    if let Some((read_at, table)) = &*shared
+        && read_at.elapsed() < MAX_AGE
+    {
+        return table.clone();
+    }
+    // Reading the process table blocks; keep it off the runtime's threads.
+    let read = tokio::task::spawn_blocking(|| {
+        let markers = |process: &ProcessEntry| process.env_entry(MARKER_VARIABLE);
+        WatchedTable::new(process_table::list(), markers)
+    });
+    let table = Arc::new(read.await.unwrap_or_default());
+    *shared = Some((Instant::now(), table.clone()));
+    table
+}
+
+/// Process table in the order in which runs look for their processes.
+#[derive(Default)]
+struct WatchedTable {
+    processes: BTreeMap<u32, ProcessEntry>,
+    /// Children by the ID of their parent.
+    children: BTreeMap<u32, Vec<u32>>,
+    /// Processes by their group.
+    groups: BTreeMap<u32, Vec<u32>>,
+    /// Processes by the marker that they started with.
+    marked: BTreeMap<String, Vec<u32>>,
+}
+
+impl WatchedTable {
+    fn new(list: Vec<ProcessEntry>, marker: impl Fn(&ProcessEntry) -> Option<String>) -> Self {
+        let mut table = Self::default();
+        for process in list {
+            let pid = process.identity.pid;
+            table.children.entry(process.parent).or_default().push(pid);
+            table.groups.entry(process.group).or_default().push(pid);
+            if let Some(marker) = marker(&process) {
+                table.marked.entry(marker).or_default().push(pid);
+            }
+            table.processes.insert(pid, process);
+        }
+        table
+    }
+
+    /// Returns the processes of a run: its group, those with its marker, and all descendants of the
+    /// group.
+    ///
+    /// In a process namespace, every process is a descendant of the first one.
+    fn members(&self, record: &ProcessRecord) -> Vec<&ProcessEntry> {
+        let mut found = BTreeSet::new();
+        let mut new: Vec<u32> = self.groups.get(&record.pgid).cloned().unwrap_or_default();
+        while let Some(pid) = new.pop() {
+            if found.insert(pid) {
+                new.extend(self.children.get(&pid).into_iter().flatten());
+            }
+        }
+        let is_older =
+            |process: &ProcessEntry| process.identity.start_ticks < record.leader.start_ticks;
+        let marked = self.marked.get(&record.marker_assignment()).into_iter().flatten();
+        let is_younger = |pid: &&u32| self.processes.get(*pid).is_some_and(|it| !is_older(it));
+        found.extend(marked.filter(is_younger));
+        found.iter().filter_map(|pid| self.processes.get(pid)).collect()
     }
 }
 
@@ -73,19 +157,16 @@ struct ResourceUse {
 }
 
 impl ResourceUse {
-    fn measure(record: &ProcessRecord, limits: &ResourceLimits) -> Self {
-        let members = members(record, process_table::list());
-        let sum = |value: fn(&ProcessEntry) -> u64| -> u64 { members.iter().map(value).sum() };
-        let mut memory_kb = sum(|process| resident_kb(process.identity.pid));
-        if memory_kb > limits.memory_mb.saturating_mul(1024) {
-            // Memory that processes share was counted for each of them.
-            memory_kb = sum(|process| {
-                let pid = process.identity.pid;
-                proportional_kb(pid).unwrap_or_else(|| resident_kb(pid))
-            });
+    /// Adds up what the process table says. The memory is an upper bound.
+    fn measure(members: &[&ProcessEntry]) -> Self {
+        let sum = |value: fn(&ProcessEntry) -> u64| -> u64 {
+            members.iter().map(|process| value(process)).fold(0, u64::saturating_add)
+        };
+        Self {
+            memory_kb: sum(|process| process.resident_pages.saturating_mul(MAX_PAGE_KB)),
+            processes: sum(|process| process.threads),
+            cpu_ticks: sum(|process| process.cpu_ticks),
         }
-        let processes = sum(|process| process.threads);
-        Self { memory_kb, processes, cpu_ticks: sum(|process| process.cpu_ticks) }
     }
 
     fn exceeded(&self, limits: &ResourceLimits) -> Option<ExceededLimit> {
@@ -101,28 +182,17 @@ impl ResourceUse {
     }
 }
 
-/// Returns the processes of a run: its group, those with its marker, and all their descendants.
-///
-/// In a process namespace, every process is a descendant of the first one.
-fn members(record: &ProcessRecord, table: Vec<ProcessEntry>) -> Vec<ProcessEntry> {
-    let mark = record.marker_assignment();
-    let mut children: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
-    for process in &table {
-        children.entry(process.parent).or_default().push(process.identity.pid);
-    }
-    let mut found = BTreeSet::new();
-    let mut new: Vec<u32> =
-        table.iter().filter(|it| it.group == record.pgid).map(|it| it.identity.pid).collect();
-    while let Some(pid) = new.pop() {
-        if found.insert(pid) {
-            new.extend(children.get(&pid).into_iter().flatten());
-        }
-    }
-    let is_member = |process: &ProcessEntry| {
-        let is_older = process.identity.start_ticks < record.leader.start_ticks;
-        found.contains(&process.identity.pid) || (!is_older && process.has_env(&mark))
+/// Returns the memory of processes that is not backed by files, in KiB. Above the limit, memory that
+/// they share counts once.
+fn memory_kb(members: &[&ProcessEntry], limits: &ResourceLimits) -> u64 {
+    let sum = |value: fn(u32) -> u64| -> u64 {
+        members.iter().map(|process| value(process.identity.pid)).fold(0, u64::saturating_add)
     };
-    table.into_iter().filter(is_member).collect()
+    let resident = sum(resident_kb);
+    if resident <= limits.memory_mb.saturating_mul(1024) {
+        return resident;
+    }
+    sum(|pid| proportional_kb(pid).unwrap_or_else(|| resident_kb(pid)))
 }
 
 /// Returns the memory of a process that is not backed by a file, in KiB.
@@ -184,14 +254,14 @@ mod tests {
     }
 
     #[test]
-    fn descendants_that_left_the_group_are_members() {
+    fn descendants_that_left_the_group_and_marked_processes_are_members() {
         let entry = |pid: u32, parent: u32, group: u32| ProcessEntry {
-            // Older than the leader, so that no environment is read.
-            identity: ProcessIdentity { pid, start_ticks: 1 },
+            identity: ProcessIdentity { pid, start_ticks: u64::from(pid) / 10 + 1 },
             parent,
             group,
             threads: 1,
-            cpu_ticks: 0,
+            cpu_ticks: 3,
+            resident_pages: 2,
             is_zombie: false,
         };
         let leader = ProcessIdentity { pid: 10, start_ticks: 2 };
@@ -214,9 +284,24 @@ mod tests {
             entry(12, 11, 12),
             entry(13, 1, 13),
             entry(14, 1, 10),
+            entry(15, 1, 15),
         ];
-        let pids: Vec<u32> =
-            members(&record, table).iter().map(|process| process.identity.pid).collect();
-        assert_eq!(pids, [10, 11, 12, 14]);
+        // Processes with the marker count, unless they are older than the run.
+        let mark = record.marker_assignment();
+        let marker =
+            |process: &ProcessEntry| [1, 15].contains(&process.identity.pid).then(|| mark.clone());
+        let table = WatchedTable::new(table, marker);
+        let members = table.members(&record);
+        let pids: Vec<u32> = members.iter().map(|process| process.identity.pid).collect();
+        assert_eq!(pids, [10, 11, 12, 14, 15]);
+        let used = ResourceUse { memory_kb: 5 * 2 * MAX_PAGE_KB, processes: 5, cpu_ticks: 15 };
+        assert_eq!(ResourceUse::measure(&members), used);
+    }
+
+    #[tokio::test]
+    async fn runs_share_a_process_table() {
+        let (one, two) = tokio::join!(shared_table(), shared_table());
+        assert!(Arc::ptr_eq(&one, &two));
+        assert!(one.processes.contains_key(&std::process::id()));
     }
 }

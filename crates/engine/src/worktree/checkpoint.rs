@@ -6,6 +6,7 @@ use tamma_core::ids::{CommitId, TaskId};
 use tokio::fs;
 
 use super::refs::{self, BRANCH_TRAILER, RemoteWork, TaskRefs};
+use super::snapshot::FileTimes;
 use super::{Author, SnapshotMode, Worktree, exists, remove_path};
 use crate::git::{self, TRANSFER_LIMIT, remote_arguments};
 use crate::mirror::{Error, Mirror, disk_error};
@@ -23,6 +24,17 @@ pub struct Checkpoint {
     pub pushed: bool,
     /// Error output of git, if the push failed.
     pub push_error: Option<String>,
+}
+
+/// Checkpoints of a run so far.
+#[derive(Debug, Default)]
+pub struct CheckpointProgress {
+    /// The last one was pushed.
+    is_pushed: bool,
+    /// Commit of the last one; `None` if everything was committed.
+    commit: Option<CommitId>,
+    /// Times of all files that the last one contains, if the one before it contained the same files.
+    times: Option<FileTimes>,
 }
 
 /// Location of a task's latest work, as known to the caller.
@@ -82,6 +94,29 @@ impl Worktree {
         let (commit, mut refs) = self.save_uncommitted().await?;
         let push_error = push_refs(&self.mirror, self.task, &mut refs).await?;
         Ok(Checkpoint { commit, pushed: push_error.is_none(), push_error })
+    }
+
+    /// Saves uncommitted work like [`Worktree::checkpoint`]. Returns `None` if no file has changed since
+    /// the last checkpoint, which is cheap to find out once an agent only waits.
+    pub async fn next_checkpoint(
+        &self,
+        progress: &mut CheckpointProgress,
+    ) -> Result<Option<Checkpoint>, Error> {
+        let _lock = self.lock().await?;
+        if progress.times.is_some() && progress.times == self.file_times(None).await? {
+            return Ok(None);
+        }
+        progress.times = None;
+        let started = self.file_clock().await?;
+        let (commit, mut refs) = self.save_uncommitted().await?;
+        let push_error = push_refs(&self.mirror, self.task, &mut refs).await?;
+        let is_same = progress.is_pushed && progress.commit == commit;
+        (progress.is_pushed, progress.commit) = (push_error.is_none(), commit);
+        // While files change, their times would be of no use.
+        if is_same && progress.is_pushed {
+            progress.times = self.file_times(Some(started)).await?;
+        }
+        Ok(Some(Checkpoint { commit, pushed: push_error.is_none(), push_error }))
     }
 
     /// Saves uncommitted work locally. Returns its commit and the updated refs.

@@ -3,9 +3,11 @@
 //! Attributes of files do not apply, because a change could hide lines with `.gitattributes`. A file
 //! counts as binary only if both its content and its extension are; everything else is shown as text.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use tamma_core::ids::CommitId;
+use tamma_core::plan::FileAction;
 use tamma_core::review::patch::{self, AddedLines};
 
 use super::Worktree;
@@ -32,7 +34,18 @@ const BINARY_EXTENSIONS: [&str; 36] = [
     "sqlite", "tar", "tgz", "ttf", "wasm", "webm", "webp", "woff", "woff2", "zip",
 ];
 
+/// Files that differ between two commits, and how a patch shows them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TouchedFiles {
+    base: String,
+    commit: String,
+    /// Changed files, by path.
+    pub actions: BTreeMap<String, FileAction>,
+    others: OtherFiles,
+}
+
 /// Changed files that a patch does not show as text.
+#[derive(Debug, Clone, PartialEq, Eq)]
 struct OtherFiles {
     /// Binary by content and by name.
     binary: Vec<String>,
@@ -61,8 +74,12 @@ pub struct ChangePatch {
 impl Worktree {
     /// Returns the difference between two commits as a patch.
     pub async fn diff(&self, base: CommitId, commit: CommitId) -> Result<ChangePatch, Error> {
-        let (base, commit) = (base.to_string(), commit.to_string());
-        let others = self.other_files(&base, &commit).await?;
+        self.patch(&self.touched_files(base, commit).await?).await
+    }
+
+    /// Returns the difference in these files as a patch.
+    pub async fn patch(&self, touched: &TouchedFiles) -> Result<ChangePatch, Error> {
+        let TouchedFiles { base, commit, others, .. } = touched;
         let named: Vec<_> = others.binary.iter().map(|path| format!(":(literal){path}")).collect();
         let (as_text, as_is): (&[&str], &[&str]) = (&["--text"], &[]);
         let mut bytes = Vec::new();
@@ -71,7 +88,7 @@ impl Worktree {
             if paths.is_empty() || is_truncated {
                 continue;
             }
-            let call = patch_call(options, &base, &commit, &paths);
+            let call = patch_call(options, base, commit, &paths);
             let git = self.mirror.git.bare(&self.mirror.path);
             let output = git.max_output(MAX_PATCH_BYTES - bytes.len()).output(&call).await?;
             bytes.extend_from_slice(&output.stdout);
@@ -82,25 +99,40 @@ impl Worktree {
         Ok(ChangePatch { text: to_text(bytes), is_truncated })
     }
 
-    /// Returns the lines that a commit adds, by file, counted from 1, without binary and large files.
-    /// More than 8 MiB are an error.
-    pub async fn added_lines(&self, base: CommitId, commit: CommitId) -> Result<AddedLines, Error> {
-        let (base, commit) = (base.to_string(), commit.to_string());
-        let paths = self.other_files(&base, &commit).await?.exclusions();
-        let call = patch_call(&["--text", "--unified=0"], &base, &commit, &paths);
+    /// Returns the lines that were added to these files, by file, counted from 1, without binary and
+    /// large files. More than 8 MiB are an error.
+    pub async fn added_lines(&self, touched: &TouchedFiles) -> Result<AddedLines, Error> {
+        let TouchedFiles { base, commit, others, .. } = touched;
+        let paths = others.exclusions();
+        let call = patch_call(&["--text", "--unified=0"], base, commit, &paths);
         let call = ["-c", "core.quotePath=false"].map(str::to_owned).into_iter().chain(call);
         let git = self.mirror.git.bare(&self.mirror.path);
         Ok(patch::added_lines(&git.max_output(MAX_ADDED_BYTES).run(call).await?))
     }
 
-    /// Returns changed files that are binary or large.
-    async fn other_files(&self, base: &str, commit: &str) -> Result<OtherFiles, Error> {
-        let call = ["diff-tree", "-r", "-z", "--no-renames", "--numstat", base, commit];
+    /// Returns the files that differ between two commits.
+    pub async fn touched_files(
+        &self,
+        base: CommitId,
+        commit: CommitId,
+    ) -> Result<TouchedFiles, Error> {
+        let (base, commit) = (base.to_string(), commit.to_string());
+        let call = ["diff-tree", "-r", "-z", "--no-renames", "--raw", "--numstat", &base, &commit];
         let listed = self.mirror.git.bare(&self.mirror.path).run(call).await?;
-        // Git counts no lines of a file that is binary or large.
-        let files = listed.split('\0').filter_map(|line| line.strip_prefix("-\t-\t"));
+        let (actions, uncounted) = parse_touched(&listed);
+        let others = self.other_files(&base, &commit, uncounted).await?;
+        Ok(TouchedFiles { base, commit, actions, others })
+    }
+
+    /// Returns which of the files whose lines git does not count are binary or large.
+    async fn other_files(
+        &self,
+        base: &str,
+        commit: &str,
+        uncounted: Vec<String>,
+    ) -> Result<OtherFiles, Error> {
         let (mut binary, unknown): (Vec<_>, Vec<_>) =
-            files.map(str::to_owned).partition(|path| is_binary_name(path));
+            uncounted.into_iter().partition(|path| is_binary_name(path));
         binary.truncate(MAX_BINARY_FILES);
         let mut large = Vec::new();
         if !unknown.is_empty() {
@@ -125,6 +157,26 @@ impl Worktree {
     }
 }
 
+/// Parses the output of `diff-tree --raw --numstat -z`: all changed files, and those whose lines are
+/// not counted, because they are binary or large.
+fn parse_touched(listed: &str) -> (BTreeMap<String, FileAction>, Vec<String>) {
+    let mut parts = listed.split('\0').filter(|part| !part.is_empty()).peekable();
+    let mut actions = BTreeMap::new();
+    // The path after each line of the first list can have any content.
+    while let Some(about) = parts.next_if(|part| part.starts_with(':')) {
+        let Some(path) = parts.next() else { break };
+        let action = match about.rsplit(' ').next() {
+            Some("A") => FileAction::Create,
+            Some("D") => FileAction::Delete,
+            // Modified (`M`), or changed type (`T`).
+            _ => FileAction::Modify,
+        };
+        actions.insert(path.to_owned(), action);
+    }
+    let uncounted = parts.filter_map(|line| line.strip_prefix("-\t-\t"));
+    (actions, uncounted.map(str::to_owned).collect())
+}
+
 fn is_binary_name(path: &str) -> bool {
     let extension = Path::new(path).extension().and_then(|it| it.to_str()).unwrap_or_default();
     BINARY_EXTENSIONS.contains(&extension.to_ascii_lowercase().as_str())
@@ -139,6 +191,23 @@ fn patch_call(options: &[&str], base: &str, commit: &str, paths: &[String]) -> V
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_listing_has_all_files_and_those_without_lines() {
+        let listed = ":100644 100644 7 4 M\0a\0:000000 100644 0 c A\0:1 - x\0:100644 000000 b 0 D\0\
+                      b.png\x001\t0\ta\0-\t-\t:1 - x\0-\t-\tb.png\0";
+        let (actions, uncounted) = parse_touched(listed);
+        let expected = [
+            ("a", FileAction::Modify),
+            (":1 - x", FileAction::Create),
+            ("b.png", FileAction::Delete),
+        ];
+        let expected: BTreeMap<_, _> =
+            expected.map(|(path, action)| (path.to_owned(), action)).into();
+        assert_eq!(actions, expected);
+        assert_eq!(uncounted, [":1 - x", "b.png"]);
+        assert_eq!(parse_touched(""), (BTreeMap::new(), Vec::new()));
+    }
 
     #[test]
     fn only_names_of_known_formats_are_binary() {

@@ -5,9 +5,11 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use tamma_core::ids::CommitId;
+use tamma_core::ids::{CommitId, Digest};
+use tokio::fs;
 
 use super::{SNAPSHOT_INDEX, SnapshotMode, Worktree, remove_path};
 use crate::git::{self, GitCommand};
@@ -38,6 +40,14 @@ struct ListedFile {
     /// Path from the root, in bytes as the system has it.
     path: Vec<u8>,
 }
+
+/// Time of the file system, in seconds and nanoseconds.
+pub(super) type FileClock = (i64, i64);
+
+/// Names, sizes and times of all files that a snapshot contains. Equal ones mean that no file has
+/// changed: an agent cannot set the time of the last change.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct FileTimes(Digest);
 
 /// Files of a worktree, by what a snapshot does with them. Tracked files come first.
 #[derive(Default)]
@@ -82,10 +92,7 @@ impl Worktree {
         git().run(["read-tree", &base.to_string()]).await?;
         SparseFolders::read(&self.git_dir()).await.mark(git, &self.path).await?;
         let created: Vec<_> = SetupRecord::read(&self.git_dir()).await.exclusions().collect();
-        let list =
-            ["ls-files", "-t", "-z", "--cached", "--others", "--exclude-standard", "--", "."];
-        let list = list.into_iter().map(str::to_owned).chain(created);
-        let (mut files, nested) = parse_listed(&git().run_bytes(list).await?);
+        let (mut files, nested) = parse_listed(&git().run_bytes(list_call(created)).await?);
         files.extend(self.nested_files(nested).await?);
         let root = self.path.clone();
         let files = tokio::task::spawn_blocking(move || classify(&root, files));
@@ -107,6 +114,36 @@ impl Worktree {
         let is_small = files.bytes <= MAX_FILE_BYTES && files.present.len() <= MAX_CHANGED_FILES;
         update_index(git, files.present, care).await?;
         Ok(Snapshot { tree: git().run(["write-tree"]).await?, is_small })
+    }
+
+    /// Returns the time of the file system.
+    pub(super) async fn file_clock(&self) -> Result<FileClock, Error> {
+        let path = self.git_dir().join("tamma-clock");
+        fs::write(&path, "now").await.map_err(disk_error("write", &path))?;
+        let written = fs::metadata(&path).await.map_err(disk_error("read", &path))?;
+        Ok((written.ctime(), written.ctime_nsec()))
+    }
+
+    /// Returns the times of all files that a snapshot contains. Git lists them, and reads none.
+    ///
+    /// Returns `None` if a file has changed at `before` or later, if one that git knows is gone, and if
+    /// there are repositories in the worktree.
+    pub(super) async fn file_times(
+        &self,
+        before: Option<FileClock>,
+    ) -> Result<Option<FileTimes>, Error> {
+        let head = self.git_dir().join("HEAD");
+        let head = fs::read_to_string(&head).await.map_err(disk_error("read", &head))?;
+        let git = self.own_git().env("GIT_INDEX_FILE", self.git_dir().join(SNAPSHOT_INDEX));
+        let created: Vec<_> = SetupRecord::read(&self.git_dir()).await.exclusions().collect();
+        let (files, nested) = parse_listed(&git.run_bytes(list_call(created)).await?);
+        if !nested.is_empty() {
+            return Ok(None);
+        }
+        let root = self.path.clone();
+        let reading = tokio::task::spawn_blocking(move || read_times(&root, &head, &files, before));
+        let times = reading.await;
+        times.map_err(|stopped| disk_error("read", &self.path)(std::io::Error::other(stopped)))
     }
 
     /// Lists the files of nested repositories, which an agent created. Git would store only a
@@ -244,6 +281,36 @@ fn parse_listed(listed: &[u8]) -> (Vec<ListedFile>, Vec<Vec<u8>>) {
     // A file that became a folder must leave the index before the files in the folder enter it.
     files.sort_by_key(|file| !file.is_tracked);
     (files, repositories)
+}
+
+/// Returns the call that lists all files but those that a setup created.
+fn list_call(created: Vec<String>) -> impl Iterator<Item = String> {
+    let list = ["ls-files", "-t", "-z", "--cached", "--others", "--exclude-standard", "--", "."];
+    list.into_iter().map(str::to_owned).chain(created)
+}
+
+/// Reads the times of files, without following links.
+fn read_times(
+    root: &Path,
+    head: &str,
+    files: &[ListedFile],
+    before: Option<FileClock>,
+) -> Option<FileTimes> {
+    let mut text = head.as_bytes().to_vec();
+    for file in files {
+        let it = join(root, &file.path).symlink_metadata().ok()?;
+        let changed = (it.ctime(), it.ctime_nsec());
+        // The content of a folder that git lists is not known.
+        if it.is_dir() || before.is_some_and(|before| changed >= before) {
+            return None;
+        }
+        let (modified, number, mode) = ((it.mtime(), it.mtime_nsec()), it.ino(), it.mode());
+        let about = format!("{number} {mode} {} {modified:?} {changed:?} ", it.len());
+        text.extend_from_slice(about.as_bytes());
+        text.extend_from_slice(&file.path);
+        text.push(0);
+    }
+    Some(FileTimes(Digest::of(&text)))
 }
 
 /// Looks at each file, without following links.

@@ -85,7 +85,8 @@ async fn pictures_are_binary_and_programs_are_not() {
     let text = tree.diff(base, commit).await.unwrap().text;
     assert!(text.contains("Binary files /dev/null and b/logo.png differ"), "{text}");
     assert!(text.contains("+only text") && text.contains("rm -rf /"), "{text}");
-    let added = tree.added_lines(base, commit).await.unwrap();
+    let touched = tree.touched_files(base, commit).await.unwrap();
+    let added = tree.added_lines(&touched).await.unwrap();
     let names: Vec<_> = added.keys().map(String::as_str).collect();
     assert_eq!(names, ["run.sh", "text.png"]);
 }

@@ -161,7 +161,9 @@ impl Kit {
             report.note("review", judges.remove().await);
         }
         report.note("review", tree.diff(base, commit).await);
-        report.note("review", tree.added_lines(base, commit).await);
+        if let Some(touched) = report.note("review", tree.touched_files(base, commit).await) {
+            report.note("review", tree.added_lines(&touched).await);
+        }
         if let Some(changed) = report.note("review", tree.changed_files(base, commit).await) {
             for path in changed.keys().take(100) {
                 report.note("review", tree.file_text(commit, path).await);

@@ -339,7 +339,9 @@ async fn added_lines_are_found_despite_gitattributes() {
     write("a b \"é\".txt", "one\ntwo\0\n");
     fs::remove_file(tree.path().join("src/old.txt")).unwrap();
     let commit = tree.commit_all(1, "One", &author()).await.unwrap();
-    let added = tree.added_lines(base, commit).await.unwrap();
+    let touched = tree.touched_files(base, commit).await.unwrap();
+    assert_eq!(touched.actions, tree.changed_files(base, commit).await.unwrap());
+    let added = tree.added_lines(&touched).await.unwrap();
     let lines = |name: &str| added[name].iter().map(|(at, it)| (*at, &**it)).collect::<Vec<_>>();
     assert_eq!(added.len(), 3, "{added:?}");
     assert_eq!(lines("README.md"), [(1, "changed"), (2, "+++ b/other")]);

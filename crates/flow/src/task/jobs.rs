@@ -85,6 +85,9 @@ async fn run_until_finished(
             return interrupted;
         }
     }
+    if let Some(outcome) = ctx.state(|it| it.immediate_outcome(&request.job)) {
+        return (outcome, None);
+    }
     let (mut last_requested, mut waits) = (0, 0_u32);
     loop {
         // The worker looks whether the job is ready, so earlier signals are of no use.

@@ -321,7 +321,7 @@ fn check_hash_prefix(what: &'static str, requested: &str, now: &str) -> Result<(
     Err(Error::Changed { what, requested: first(&requested), now: first(now) })
 }
 
-fn parse_reason(text: impl AsRef<str>) -> Result<Reason, Error> {
+pub(super) fn parse_reason(text: impl AsRef<str>) -> Result<Reason, Error> {
     non_empty_text(text.as_ref())?.parse().map_err(|_| {
         Error::invalid(
             format!("The reason is longer than {} characters.", Reason::MAX),

@@ -34,6 +34,10 @@ use crate::dto::{AddedTask, NewTask};
 /// Workflow task timeout: after this time another worker can take over the step.
 const TASK_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// Consequence of adding a task.
+pub(crate) const NEW_TASK_CONSEQUENCE: &str = "An agent reads the repository and writes a plan. Nothing \
+    changes before the plan is checked and, if its risk requires it, approved.";
+
 /// Result of a request to start a workflow.
 pub(super) enum StartedWorkflow {
     /// Started, with this run ID.

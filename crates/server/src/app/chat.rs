@@ -209,7 +209,7 @@ impl App {
                     digest: proposal.digest().to_string(),
                 });
                 let change = matches!(understood.intent, Intent::Change(_));
-                let mut reply = self.answer_interpreted(&understood, context).await?;
+                let mut reply = self.answer_interpreted(by, &understood, context).await?;
                 if let [only] = reply.tasks.as_slice() {
                     saved.last_task = Some(TaskId(only.task));
                 }
@@ -315,6 +315,7 @@ impl App {
 
     async fn answer_interpreted(
         &self,
+        by: &Principal,
         understood: &Interpretation,
         context: &ChatContext,
     ) -> Result<ChatReply, Error> {
@@ -336,8 +337,8 @@ impl App {
             Intent::PullRequests => self.pull_requests_reply().await?,
             Intent::MergeQueue => self.merge_queue_reply().await?,
             Intent::Cost { task, period } => self.cost_reply(*task, *period).await?,
-            Intent::Show { task, aspect } => self.show_reply(*task, *aspect).await?,
-            Intent::Ask { task, topic } => self.topic_reply(*task, *topic).await?,
+            Intent::Show { task, aspect } => self.show_reply(by, *task, *aspect).await?,
+            Intent::Ask { task, topic } => self.topic_reply(by, *task, *topic).await?,
             Intent::Lessons { search, .. } => self.lessons_reply(search.as_deref()).await?,
             Intent::Help => replies::help_reply(),
             Intent::Talk => self.talk_reply(understood.reply.as_deref()).await?,
@@ -345,9 +346,7 @@ impl App {
                 single_line_reply("", "There is nothing to confirm.")
             }
             Intent::Change(change) => {
-                let mut lines = Box::pin(self.decision_preview(change, context)).await?;
-                let reply = replies::proposal_reply(change, context);
-                lines.extend(reply.lines);
+                let lines = Box::pin(self.decision_preview(by, change, context)).await?;
                 ChatReply { lines, ..ChatReply::default() }
             }
             Intent::Unclear(unclear) => single_line_reply("", &unclear.question(context)),
@@ -392,11 +391,7 @@ impl App {
                 format!("Done. The pipeline of {} is {}.", view.story_id, view.state_text)
             }
             RequestedChange::Lesson { lesson, decision, reason } => {
-                let status = match decision {
-                    LessonDecision::Approve => EntryStatus::Approved,
-                    LessonDecision::Reject => EntryStatus::Rejected,
-                    LessonDecision::Retire => EntryStatus::Retired,
-                };
+                let status = decided_status(decision);
                 let stored = self.store.knowledge_entry(lesson).await?;
                 if context.lesson(lesson).is_none_or(|listed| listed.text != stored.entry.text) {
                     return Ok(single_line_reply(
@@ -471,6 +466,15 @@ fn to_task_action(action: ChatAction, plan: String, commit: String) -> TaskActio
         ChatAction::Acknowledge => TaskAction::Acknowledge {},
         ChatAction::Rate { stars, reason } => TaskAction::Rate { stars, reason },
         ChatAction::Convene { question } => TaskAction::Convene { question },
+    }
+}
+
+/// Returns the status that a decision gives an entry.
+fn decided_status(decision: LessonDecision) -> EntryStatus {
+    match decision {
+        LessonDecision::Approve => EntryStatus::Approved,
+        LessonDecision::Reject => EntryStatus::Rejected,
+        LessonDecision::Retire => EntryStatus::Retired,
     }
 }
 

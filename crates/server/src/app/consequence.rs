@@ -5,16 +5,17 @@
 //! saved.
 
 use tamma_core::actor::Actor;
-use tamma_core::budget::Grant;
+use tamma_core::budget::{self, Grant};
+use tamma_core::cause::AlertCause;
 use tamma_core::cost::Usd;
 use tamma_core::escalation::{EscalationAction, EscalationReason};
-use tamma_core::format::pluralize;
+use tamma_core::format::{format_usd, pluralize};
 use tamma_core::ids::{Name, Reason, Reference, TaskId};
 use tamma_core::pull_request::{PullRequestJob, PullRequestState};
 use tamma_core::rules::{DeliveryMode, Rules};
 use tamma_core::task_loop::{
-    Action, AnswerKind, Command, EventKind, Job, JobKind, NextStep, State, Step, TaskEvent,
-    TaskLoop, Timestamp, step,
+    Action, AnswerKind, Command, EventKind, Job, JobKind, NextStep, Refusal, State, Step,
+    TaskEvent, TaskLoop, Timestamp, Trigger, step,
 };
 use tamma_core::version::FormatVersion;
 
@@ -24,25 +25,56 @@ use crate::clock;
 /// Text in place of the one that the person would write. The machine does not read it.
 const PLACEHOLDER: &str = "preview";
 
+/// Sentence about every task that is paused after the action.
+const NOTHING_STARTS: &str = "Nothing new starts until the task is resumed.";
+
 impl App {
-    /// Describes what it would cause if a person cancelled a task now.
-    pub(crate) async fn preview_cancel(&self, id: TaskId, person: &Name) -> Result<String, Error> {
+    /// Describes what an action of a person would cause now.
+    pub(crate) async fn preview(
+        &self,
+        id: TaskId,
+        person: &Name,
+        previewed: PreviewedAction,
+    ) -> Result<String, Error> {
         let task_loop = self.task_loop(id).await?;
         let rules = self.task_rules(&task_loop).await?;
-        let preview = preview_answer(&task_loop, &rules, person, AnswerKind::Cancel, clock::now());
-        Ok(preview.unwrap_or_default())
+        let now = clock::now();
+        Ok(match previewed {
+            PreviewedAction::Answer(answer) => {
+                preview_answer(&task_loop, &rules, person, answer, now)
+            }
+            PreviewedAction::Action(action) => {
+                preview_action(&task_loop, &rules, person, *action, now)
+            }
+        })
     }
 }
 
-/// Describes what an answer of a person would cause now. `None` if the answer needs more input.
+/// Action whose consequence is asked for.
+pub(crate) enum PreviewedAction {
+    /// Answer whose consequence does not depend on its text.
+    Answer(AnswerKind),
+    /// Action with its arguments.
+    Action(Box<Action>),
+}
+
+/// Describes what an answer of a person would cause now, whatever they write.
 pub(crate) fn preview_answer(
     before: &TaskLoop,
     rules: &Rules,
     person: &Name,
     answer: AnswerKind,
     at: Timestamp,
-) -> Option<String> {
-    Some(preview_action(before, rules, person, placeholder_action(before, answer)?, at))
+) -> String {
+    if answer == AnswerKind::RollBack {
+        return "The task continues from the state that you choose.".to_owned();
+    }
+    let Some(action) = placeholder_action(before, answer) else {
+        // There is no plan or no commit to decide on.
+        let (state, action) = (before.state, answer.label().to_owned());
+        return not_possible(&Refusal::WrongState { state, action });
+    };
+    preview_action(before, rules, person, action, at)
 }
 
 /// Describes what an action of a person would cause now.
@@ -54,6 +86,9 @@ pub(crate) fn preview_action(
     at: Timestamp,
 ) -> String {
     let is_control = matches!(action, Action::Pause | Action::Resume | Action::Rate { .. });
+    let is_acknowledgement = matches!(action, Action::Acknowledge);
+    let is_retry = matches!(action, Action::Retry { .. });
+    let is_exception = matches!(action, Action::Override { .. } | Action::Skip { .. });
     let event = TaskEvent {
         format: FormatVersion,
         at,
@@ -63,12 +98,31 @@ pub(crate) fn preview_action(
     };
     match step(before, &event, rules) {
         Ok(made) if is_control => describe_control(before, &made, rules, person),
-        Ok(made) => describe_step(before, &made, rules),
-        Err(refusal) => format!("Not possible now: {refusal}."),
+        Ok(_) if is_acknowledgement => "Reminders stop. The question stays open.".to_owned(),
+        Ok(made) => {
+            let mut text = match before.active_job.filter(|_| made.next.state == before.state) {
+                Some(job) if is_retry => {
+                    format!("{} starts again without waiting.", job_name(job.kind))
+                }
+                _ => describe_step(before, &made, rules),
+            };
+            if is_exception {
+                text.push_str(" Your name and reason are recorded.");
+            }
+            if made.next.paused.is_some() && !made.next.state.is_terminal() {
+                text = format!("{text} {NOTHING_STARTS}");
+            }
+            text
+        }
+        Err(refusal) => not_possible(&refusal),
     }
 }
 
-/// Returns the action of an answer with placeholders. `None` if its consequence depends on the input.
+fn not_possible(refusal: &Refusal) -> String {
+    format!("Not possible now: {refusal}.")
+}
+
+/// Returns the action of an answer with placeholders. `None` if there is nothing that it can be about.
 fn placeholder_action(before: &TaskLoop, answer: AnswerKind) -> Option<Action> {
     let reason: Reason = PLACEHOLDER.parse().ok()?;
     let text: Reference = PLACEHOLDER.parse().ok()?;
@@ -108,7 +162,7 @@ fn describe_control(before: &TaskLoop, made: &Step, rules: &Rules, person: &Name
         };
     }
     if next.paused.is_some() {
-        let later = "Nothing new starts until the task is resumed.";
+        let later = NOTHING_STARTS;
         let stops = made.commands.iter().any(|it| matches!(it, Command::StopJob { .. }));
         return match next.active_job {
             Some(job) if stops => {
@@ -160,7 +214,7 @@ fn describe_step(before: &TaskLoop, made: &Step, rules: &Rules) -> String {
         State::Pending | State::Assigned => {
             "The new request is used when the task starts.".to_owned()
         }
-        State::Planning => new_plan,
+        State::Planning => describe_replanning(before, made, &new_plan),
         State::AwaitingApproval if next.open_question.is_some() => {
             let level = next.risk_level().unwrap_or_default();
             let needed = usize::from(rules.ceremony.get(level).approvers);
@@ -170,9 +224,7 @@ fn describe_step(before: &TaskLoop, made: &Step, rules: &Rules) -> String {
         State::AwaitingApproval => {
             format!("Plan {version} is checked again and then needs approval.")
         }
-        State::Validated => {
-            format!("A {}-tier agent starts when a slot is free.", next.tier)
-        }
+        State::Validated => describe_start(next, rules),
         State::InProgress => "The agent gets it and continues.".to_owned(),
         State::Testing => "The gates run again on the same commit.".to_owned(),
         State::QualityReview => "The change is reviewed again.".to_owned(),
@@ -195,6 +247,9 @@ fn describe_step(before: &TaskLoop, made: &Step, rules: &Rules) -> String {
             format!("The step counts as done. The task is completed{rest}.")
         }
         State::HumanEscalation => match &next.open_question {
+            Some(question) if question.cause == AlertCause::Rejected => {
+                format!("Plan {version} will not run. A person chooses what happens next.")
+            }
             Some(question) => {
                 format!("The task stops and asks a person: {}.", question.cause)
             }
@@ -202,6 +257,40 @@ fn describe_step(before: &TaskLoop, made: &Step, rules: &Rules) -> String {
         },
         State::Cancelled => format!("The task stops for good. {}", describe_rest(made)),
         State::Failed => format!("The task ends as failed. {}", describe_rest(made)),
+    }
+}
+
+/// Describes the start of an agent, and what it can spend.
+fn describe_start(next: &TaskLoop, rules: &Rules) -> String {
+    let limit = budget::task_limit(next.risk_level(), &next.granted, rules);
+    let left = budget::remaining(&next.spend, &limit).usd;
+    let limit = left.map(|usd| format!(" It can spend up to {} more.", format_usd(usd)));
+    let tier = next.tier;
+    format!("A {tier}-tier agent starts when a slot is free.{}", limit.unwrap_or_default())
+}
+
+/// Describes why the planner writes a new plan, and what it gets.
+fn describe_replanning(before: &TaskLoop, made: &Step, new_plan: &str) -> String {
+    let entered = made.entries.iter().find(|entry| entry.to == State::Planning);
+    match entered.and_then(|entry| entry.trigger) {
+        Some(Trigger::RevisionRequested) => {
+            let version = before.plan.as_ref().map_or(0, |plan| plan.version);
+            format!(
+                "The request stays. The planner gets your comments on plan {version}. {new_plan}"
+            )
+        }
+        Some(Trigger::TaskChanged) => {
+            let stops = made.commands.iter().any(|it| matches!(it, Command::StopJob { .. }));
+            let stopped = before.active_job.filter(|_| stops);
+            let stopped = stopped.map(|job| format!("{} stops. ", job_name(job.kind)));
+            let is_forgotten = before.tier_failures > made.next.tier_failures;
+            let forgotten = if is_forgotten { " Earlier failures no longer count." } else { "" };
+            format!(
+                "{}The planner gets your new request.{forgotten} {new_plan}",
+                stopped.unwrap_or_default()
+            )
+        }
+        _ => new_plan.to_owned(),
     }
 }
 
@@ -306,8 +395,8 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn a_pause_a_resume_and_a_rating_are_described_by_the_step_that_they_cause() {
+    /// Returns a new task with its rules, and a person.
+    fn received_task() -> (TaskLoop, Rules, Name) {
         let received = TaskReceived {
             task: TaskId(Uuid::from_u128(1)),
             project: ProjectId(Uuid::from_u128(2)),
@@ -318,12 +407,18 @@ mod tests {
             submitted_plan: None,
             edition: Edition::NEWEST,
         };
-        let (rules, at) = (Rules::default(), Timestamp::UNIX_EPOCH);
-        let ada: Name = "Ada".parse().expect("name");
+        let rules = Rules::default();
+        let task_loop = begin(&received, &rules).next;
+        (task_loop, rules, "Ada".parse().expect("name"))
+    }
+
+    #[test]
+    fn a_pause_a_resume_and_a_rating_are_described_by_the_step_that_they_cause() {
+        let (open, rules, ada) = received_task();
+        let at = Timestamp::UNIX_EPOCH;
         let preview =
             |before: &TaskLoop, action: Action| preview_action(before, &rules, &ada, action, at);
         let rate = || Action::Rate { stars: 5, reason: None };
-        let open = begin(&received, &rules).next;
         assert_eq!(
             preview(&open, Action::Pause),
             "The preparation stops, and its work is saved. Nothing new starts until the task is \
@@ -339,5 +434,40 @@ mod tests {
         closed.ratings.insert(ada.clone(), 3);
         assert_eq!(preview(&closed, rate()), "Replaces your rating of 3 in the metrics.");
         assert!(preview(&closed, Action::Pause).starts_with("Not possible now: "));
+    }
+
+    #[test]
+    fn a_task_without_a_plan_or_a_commit_has_nothing_to_decide_on() {
+        let (open, rules, ada) = received_task();
+        let at = Timestamp::UNIX_EPOCH;
+        for answer in [AnswerKind::Approve, AnswerKind::Reject, AnswerKind::Accept] {
+            let text = preview_answer(&open, &rules, &ada, answer, at);
+            assert!(text.starts_with("Not possible now: "), "{text}");
+        }
+        let text = preview_answer(&open, &rules, &ada, AnswerKind::RollBack, at);
+        assert_eq!(text, "The task continues from the state that you choose.");
+    }
+
+    #[test]
+    fn an_answer_to_a_paused_task_says_that_nothing_starts() {
+        let (open, rules, ada) = received_task();
+        let at = Timestamp::UNIX_EPOCH;
+        let paused = TaskLoop { paused: Some(Pause { by: ada.clone(), at }), ..open };
+        let text = preview_answer(&paused, &rules, &ada, AnswerKind::ChangeTask, at);
+        assert_eq!(text, format!("The new request is used when the task starts. {NOTHING_STARTS}"));
+        let text = preview_answer(&paused, &rules, &ada, AnswerKind::Cancel, at);
+        assert!(!text.contains(NOTHING_STARTS), "{text}");
+    }
+
+    #[test]
+    fn a_retry_of_work_that_waits_skips_the_wait() {
+        let (mut open, rules, ada) = received_task();
+        let at = Timestamp::UNIX_EPOCH;
+        let retry = || Action::Retry { grant: Grant::default() };
+        assert!(preview_action(&open, &rules, &ada, retry(), at).starts_with("Not possible now: "));
+        let job = open.active_job.as_mut().expect("a job");
+        job.not_before = Some(at + chrono::TimeDelta::hours(1));
+        let text = preview_action(&open, &rules, &ada, retry(), at);
+        assert_eq!(text, "The preparation starts again without waiting.");
     }
 }

@@ -359,6 +359,22 @@ fn entry_detail(stored: StoredEntry) -> KnowledgeEntryDetail {
     }
 }
 
+/// Describes what a decision to give an entry a status causes.
+pub(crate) fn decision_consequence(status: EntryStatus) -> &'static str {
+    match status {
+        EntryStatus::Pending => "It becomes pending and takes effect after approval.",
+        EntryStatus::Approved => {
+            "It applies to the knowledge check and the prompts of matching tasks."
+        }
+        EntryStatus::Rejected => {
+            "It will have no effect. If it is proposed again, it stays rejected."
+        }
+        EntryStatus::Retired => {
+            "It will have no effect. Its history stays, and it can be reopened."
+        }
+    }
+}
+
 /// Checks that an entry can be stored. Content warnings do not prevent that.
 fn validate_entry(entry: &KnowledgeEntry) -> Result<(), Error> {
     if entry.text.trim().is_empty() || entry.text.chars().count() > MAX_TEXT_CHARS {

@@ -68,6 +68,24 @@ impl PipelineAction {
             Self::Cancel | Self::Resume | Self::Dismiss => Permission::Work,
         }
     }
+
+    /// Describes what the action causes now.
+    pub(crate) fn consequence(self, view: &PipelineView) -> &'static str {
+        let phase = view.phases.iter().find(|it| Some(it.number) == view.phase);
+        let is_approval = phase.is_some_and(|it| it.runner == "approval");
+        match self {
+            Self::Continue if view.state == "at_split" => "The tasks start.",
+            Self::Continue if is_approval => "The phase is complete.",
+            Self::Continue => "The phase starts.",
+            Self::Skip => "The run continues without this phase.",
+            Self::Stop => "The run ends here. You can resume it.",
+            Self::Cancel => "The run ends, and open tasks of the story are cancelled.",
+            Self::Resume => {
+                "The phase that stopped starts again, with your commits on the story's branch."
+            }
+            Self::Dismiss => "The story leaves the inbox. Nothing else changes.",
+        }
+    }
 }
 
 /// Request for an action on a pipeline.

@@ -6,7 +6,7 @@ mod query;
 pub(super) mod views;
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use askama::Template;
 use axum::extract::Query;
@@ -112,6 +112,8 @@ pub(super) struct Column {
     /// Priority that a card gets when it is moved here.
     pub(super) priority: Option<Priority>,
     pub(super) count: u64,
+    /// `true` if there are more tasks than the count says.
+    pub(super) is_count_partial: bool,
     /// `None` without a limit, and for phases without agents.
     pub(super) agents: Option<AgentCapacity>,
     /// Link to all cards, if some are left out.
@@ -240,6 +242,8 @@ impl BoardCard {
 #[derive(Debug, Clone, Default)]
 pub(super) struct BoardCounts {
     pub(super) by_state: BTreeMap<TaskState, u64>,
+    /// States with more tasks than their number says.
+    pub(super) more: BTreeSet<TaskState>,
     /// Open decisions about tasks and stories.
     pub(super) waiting: u64,
     /// Maximum number of agents on the project; `None` for several projects, or if the rules set no
@@ -270,6 +274,7 @@ impl BoardCounts {
             name: phase.label().to_owned(),
             priority: None,
             count,
+            is_count_partial: self.more.iter().any(|state| state.phase() == phase),
             agents: limit.map(|limit| AgentCapacity { running, limit }),
             more_href: more.then(|| query.phase_href(&word)),
             cards: Vec::new(),
@@ -374,7 +379,12 @@ impl Lanes {
         } else {
             board.tasks
         };
-        let counts = BoardCounts { by_state: board.counts, waiting: layout.waiting, agent_limit };
+        let counts = BoardCounts {
+            by_state: board.counts,
+            more: board.more,
+            waiting: layout.waiting,
+            agent_limit,
+        };
         let mut damaged = Vec::new();
         let mut cards = Vec::new();
         for listed in tasks {
@@ -409,7 +419,7 @@ impl Lanes {
                 format!("{} open", counts.open())
             },
             damaged,
-            is_empty: counts.by_state.is_empty(),
+            is_empty: counts.by_state.is_empty() && shown == 0,
             is_filtered: !query.is_unfiltered(),
             lanes,
             older_href,
@@ -481,7 +491,10 @@ fn group_lanes(cards: Vec<(dto::TaskCard, BoardCard)>, group: BoardGroup) -> Vec
     let lanes = columns.into_iter().enumerate().map(|(number, ((_, name), (priority, cards)))| {
         let (phase, count) = (format!("g{number}"), cards.len() as u64);
         let (agents, more_href) = (None, None);
-        Lane { columns: vec![Column { phase, name, priority, count, agents, more_href, cards }] }
+        let is_count_partial = false;
+        let column =
+            Column { phase, name, priority, count, is_count_partial, agents, more_href, cards };
+        Lane { columns: vec![column] }
     });
     lanes.collect()
 }

@@ -107,6 +107,8 @@ struct InboxItem {
 struct DecisionHere {
     /// Plan that the decision is about.
     plan: Option<PlanPeek>,
+    /// Consequence of the quick approval.
+    quick_consequence: Option<String>,
     forms: Vec<ActionForm>,
     /// Answer that the agent suggests.
     default_answer: Option<DefaultAnswer>,
@@ -139,6 +141,8 @@ impl DecisionHere {
         let QuestionView::Full(question) = question else { return Ok(None) };
         let AnswerSection::Forms(forms) = question.answers else { return Ok(None) };
         // The quick approval has its own button.
+        let approval = forms.iter().find(|form| is_quick && form.action == "approve");
+        let quick_consequence = approval.map(|form| form.consequence.clone());
         let forms = forms.into_iter().filter(|form| !(is_quick && form.action == "approve"));
         let forms: Vec<ActionForm> = forms
             .map(|form| ActionForm {
@@ -158,7 +162,7 @@ impl DecisionHere {
             .map(|text| DefaultAnswer { text, idempotency_key: clock::new_id().to_string() });
         let is_about_plan = data.detail.card.answers.contains(&AnswerKind::Approve);
         let plan = if is_about_plan { Some(PlanPeek::load(app, id).await?) } else { None };
-        Ok(Some(Self { plan, forms, default_answer }))
+        Ok(Some(Self { plan, quick_consequence, forms, default_answer }))
     }
 }
 

@@ -16,11 +16,12 @@ use uuid::Uuid;
 
 use super::board::serialized_name;
 use super::form_fields::FormFields;
+use super::html::SafeHtml;
 use super::layout::{DisplayTime, Layout, Notice, SelectField, SelectOption, Tab};
 use super::permissions::PagePermissions;
 use super::session::{Session, redirect_with_notice};
-use super::{PageError, PageResult, WebState, labels, render};
-use crate::app::Error;
+use super::{PageError, PageResult, WebState, labels, markdown, render};
+use crate::app::{Error, decision_consequence};
 use crate::clock;
 use crate::dto::{KnowledgeDecision, KnowledgeEntryDetail, KnowledgeTaskStats, short_id};
 
@@ -62,7 +63,7 @@ struct EmptyState {
 struct EntryView {
     id: Uuid,
     short_id: String,
-    text: String,
+    text: SafeHtml,
     kind: String,
     icon: &'static str,
     severity: String,
@@ -97,7 +98,7 @@ impl EntryView {
         Self {
             id: entry.id.0,
             short_id: detail.short.clone(),
-            text: entry.text.clone(),
+            text: markdown::code_spans_to_html(&entry.text),
             kind: entry.kind.to_string(),
             icon: match entry.kind {
                 EntryKind::Prohibition => "block",
@@ -396,7 +397,7 @@ fn decision_forms(detail: &KnowledgeEntryDetail) -> DecisionForms {
     let reject = DecisionForm {
         name: "Reject",
         status: "rejected",
-        consequence: "It will have no effect. If it is proposed again, it stays rejected.",
+        consequence: decision_consequence(EntryStatus::Rejected),
         button: "Reject",
         style: "danger",
         is_open: doubtful,
@@ -407,7 +408,7 @@ fn decision_forms(detail: &KnowledgeEntryDetail) -> DecisionForms {
     let approve = DecisionForm {
         name: "Approve",
         status: "approved",
-        consequence: "It applies to the knowledge check and the prompts of matching tasks.",
+        consequence: decision_consequence(EntryStatus::Approved),
         button: if doubtful { "Approve despite warnings" } else { "Approve" },
         style: if doubtful { "danger" } else { "primary" },
         is_open: !doubtful,
@@ -418,7 +419,7 @@ fn decision_forms(detail: &KnowledgeEntryDetail) -> DecisionForms {
     let retire = DecisionForm {
         name: "Retire",
         status: "retired",
-        consequence: "It will have no effect. Its history stays, and it can be reopened.",
+        consequence: decision_consequence(EntryStatus::Retired),
         button: "Retire",
         style: "",
         is_open: true,
@@ -429,7 +430,7 @@ fn decision_forms(detail: &KnowledgeEntryDetail) -> DecisionForms {
     let reopen = DecisionForm {
         name: "Reopen",
         status: "pending",
-        consequence: "It becomes pending and takes effect after approval.",
+        consequence: decision_consequence(EntryStatus::Pending),
         button: "Reopen",
         style: "",
         is_open: true,

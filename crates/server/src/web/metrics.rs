@@ -109,11 +109,12 @@ async fn load_metrics(
     let total = spent.iter().fold(Usd::ZERO, |sum, day| sum + day.usd);
     let bars = (0..=days).filter_map(|back| {
         let day = now.date_naive().checked_sub_days(Days::new((days - back).into()))?;
-        let usd = spent.iter().find(|it| it.day == day).map_or(Usd::ZERO, |it| it.usd);
+        let found = spent.iter().find(|it| it.day == day);
+        let (usd, unknown) = found.map_or((Usd::ZERO, 0), |it| (it.usd, it.unpriced_jobs));
         Some(ChartPoint {
             name: day.format("%-d %b").to_string(),
             value: Some(usd_as_f64(usd)),
-            label: format_usd(usd),
+            label: cost_text(usd, unknown),
         })
     });
     let note = match unknown {
@@ -121,7 +122,7 @@ async fn load_metrics(
         runs => format!("{days} days, {} of unknown cost", pluralize(runs, "run")),
     };
     let spending = Chart::bars(ChartSize::Large, "spend", "Cost per day", bars.collect())
-        .with_value(format_usd(total))
+        .with_value(cost_text(total, unknown))
         .with_note(note);
     let most = by_state.values().copied().max().unwrap_or(1).max(1);
     let states = by_state.iter().map(|(state, count)| BarRow {
@@ -142,7 +143,7 @@ async fn load_metrics(
             .map(|days| SelectOption::new(days, days, &selected_days))
             .collect(),
         spend_charts: vec![spending],
-        target_charts: target_charts(&overall, &parts),
+        target_charts: target_charts(&overall, &parts, unknown > 0),
         groups: [
             TableGroup {
                 name: "Cost breakdown",
@@ -272,9 +273,18 @@ fn spend_rows(spent: &[SpendItem], total: Usd) -> Vec<BarRow> {
             },
             href: it.task.map(|task| format!("/tasks/{task}")),
             percent: it.usd.percent_of(total),
-            value: format_usd(it.usd),
+            value: cost_text(it.usd, it.unpriced_jobs),
         })
         .collect()
+}
+
+/// Formats the cost of several jobs, some of which may be unknown. An unknown cost is not zero.
+fn cost_text(known: Usd, unpriced_jobs: u64) -> String {
+    match (unpriced_jobs, known > Usd::ZERO) {
+        (0, _) => format_usd(known),
+        (_, true) => format!("≥ {}", format_usd(known)),
+        (_, false) => "unknown".to_owned(),
+    }
 }
 
 /// Converts an amount to a number for a chart.
@@ -297,7 +307,16 @@ fn to_f64(number: u64) -> f64 {
     number as f64
 }
 
-fn target_charts(overall: &Metrics, parts: &[(Timestamp, Metrics)]) -> Vec<Chart> {
+/// Builds the charts of metrics. If the cost of a job is unknown, a cost of zero is not known either.
+fn target_charts(
+    overall: &Metrics,
+    parts: &[(Timestamp, Metrics)],
+    has_unknown_costs: bool,
+) -> Vec<Chart> {
+    let is_unknown = |definition: &MetricDefinition, metrics: &Metrics| {
+        let is_zero = metrics.cost_per_completed == Some(Usd::ZERO);
+        has_unknown_costs && is_zero && definition.id == "cost"
+    };
     let targets = MetricTargets::default();
     let percent = |value: f64| format!("{value:.0}%");
     let time = |value: f64| match value {
@@ -362,17 +381,21 @@ fn target_charts(overall: &Metrics, parts: &[(Timestamp, Metrics)]) -> Vec<Chart
             let points = parts
                 .iter()
                 .map(|(from, metrics)| {
-                    let value = (definition.value)(metrics);
+                    let is_unknown = is_unknown(&definition, metrics);
+                    let value = (definition.value)(metrics).filter(|_| !is_unknown);
+                    let none = if is_unknown { "unknown" } else { "none" };
                     ChartPoint {
                         name: from.format("%-d %b").to_string(),
                         value,
-                        label: value.map_or_else(|| "none".to_owned(), definition.format),
+                        label: value.map_or_else(|| none.to_owned(), definition.format),
                     }
                 })
                 .collect();
-            let now = (definition.value)(overall);
+            let is_unknown = is_unknown(&definition, overall);
+            let now = (definition.value)(overall).filter(|_| !is_unknown);
+            let none = if is_unknown { "unknown" } else { "No data yet" };
             let chart = Chart::bars(ChartSize::Small, definition.id, definition.name, points)
-                .with_value(now.map_or_else(|| "No data yet".to_owned(), definition.format));
+                .with_value(now.map_or_else(|| none.to_owned(), definition.format));
             match definition.target {
                 Some((over, target)) => {
                     let word = if over { "over" } else { "under" };
@@ -387,4 +410,35 @@ fn target_charts(overall: &Metrics, parts: &[(Timestamp, Metrics)]) -> Vec<Chart
             }
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unknown_cost_is_not_zero() {
+        let cents = Usd::from_cents;
+        assert_eq!(cost_text(cents(0), 0), "$0.00");
+        assert_eq!(cost_text(cents(0), 2), "unknown");
+        assert_eq!(cost_text(cents(150), 2), "≥ $1.50");
+    }
+
+    #[test]
+    fn the_cost_of_a_task_is_unknown_if_agents_report_none() {
+        let free = Metrics { cost_per_completed: Some(Usd::ZERO), ..Metrics::default() };
+        let paid = Metrics { cost_per_completed: Some(Usd::from_cents(150)), ..Metrics::default() };
+        let values = |metrics: &Metrics, has_unknown_costs| {
+            let parts = [(Timestamp::UNIX_EPOCH, metrics.clone())];
+            let charts = target_charts(metrics, &parts, has_unknown_costs);
+            charts.into_iter().map(|chart| chart.value).collect::<Vec<_>>()
+        };
+        assert_eq!(values(&free, false).last().map(String::as_str), Some("$0.00"));
+        assert_eq!(values(&free, true).last().map(String::as_str), Some("unknown"));
+        assert_eq!(values(&paid, true).last().map(String::as_str), Some("$1.50"));
+        assert_eq!(
+            values(&Metrics::default(), true).last().map(String::as_str),
+            Some("No data yet")
+        );
+    }
 }

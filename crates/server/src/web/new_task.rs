@@ -11,7 +11,7 @@ use super::form_fields::FormFields;
 use super::layout::{Layout, Notice, SelectOption};
 use super::session::{Session, redirect_with_notice};
 use super::{PageError, PageResult, WebState, render};
-use crate::app::{App, Error};
+use crate::app::{App, Error, NEW_TASK_CONSEQUENCE};
 use crate::clock;
 use crate::dto::NewTask;
 use crate::problem::Problem;
@@ -23,7 +23,7 @@ struct NewTaskPage {
     errors: Vec<String>,
     no_project: bool,
     can_add: bool,
-    consequence: String,
+    consequence: &'static str,
     form: NewTaskForm,
 }
 
@@ -98,9 +98,7 @@ async fn render_form(
         layout,
         no_project: projects.is_empty(),
         can_add,
-        consequence: "An agent reads the repository and writes a plan. Nothing changes before \
-                      the plan is checked and, if its risk requires it, approved."
-            .to_owned(),
+        consequence: NEW_TASK_CONSEQUENCE,
         form,
         errors,
     };

@@ -302,29 +302,20 @@ fn task_levels(view: &PipelineView) -> Vec<Vec<TaskCell>> {
 }
 
 fn button(action: PipelineAction, view: &PipelineView) -> ActionButton {
-    let phase = view.phases.iter().find(|it| Some(it.number) == view.phase);
-    let is_approval = phase.is_some_and(|it| it.runner == "approval");
-    let (text, consequence) = match action {
-        PipelineAction::Continue if view.state == "at_split" => ("Continue", "The tasks start."),
-        PipelineAction::Continue if is_approval => ("Continue", "The phase is complete."),
-        PipelineAction::Continue => ("Continue", "The phase starts."),
-        PipelineAction::Skip => ("Skip phase", "The run continues without this phase."),
-        PipelineAction::Stop => ("Stop run", "The run ends here. You can resume it."),
-        PipelineAction::Cancel => {
-            ("Cancel run", "The run ends, and open tasks of the story are cancelled.")
-        }
-        PipelineAction::Resume => (
-            "Resume run",
-            "The phase that stopped starts again, with your commits on the story's branch.",
-        ),
-        PipelineAction::Dismiss => ("Dismiss", "The story leaves the inbox. Nothing else changes."),
+    let text = match action {
+        PipelineAction::Continue => "Continue",
+        PipelineAction::Skip => "Skip phase",
+        PipelineAction::Stop => "Stop run",
+        PipelineAction::Cancel => "Cancel run",
+        PipelineAction::Resume => "Resume run",
+        PipelineAction::Dismiss => "Dismiss",
     };
     let style = match action {
         PipelineAction::Continue | PipelineAction::Resume => "primary",
         PipelineAction::Cancel => "danger",
         PipelineAction::Skip | PipelineAction::Stop | PipelineAction::Dismiss => "",
     };
-    ActionButton { action, text, consequence, style }
+    ActionButton { action, text, consequence: action.consequence(view), style }
 }
 
 /// Returns the state in words, with the title of its phase.

@@ -2,6 +2,7 @@
 
 pub(in crate::web) mod actions;
 pub(super) mod change;
+mod change_summary;
 pub(super) mod events;
 pub(super) mod log;
 mod overview;
@@ -18,11 +19,12 @@ use tamma_core::cost::{Tokens, Usd};
 use tamma_core::format::{capitalize, format_number, format_usd};
 use tamma_core::ids::{Name, TaskId};
 use tamma_core::rules::Rules;
-use tamma_core::task_loop::{State as TaskState, TaskLoop};
+use tamma_core::task_loop::{AnswerKind, State as TaskState, TaskLoop};
 use tamma_store::LinePosition;
 use uuid::Uuid;
 
 use self::actions::ActionForm;
+use self::change_summary::ChangeSummary;
 use super::html::SafeHtml;
 use super::layout::{DisplayTime, Layout, Tab};
 use super::live::encode_position;
@@ -164,6 +166,8 @@ pub(super) struct TaskData {
     pub(super) runs: Vec<dto::RunDetail>,
     /// Newest log position at load time.
     pub(super) lines: LinePosition,
+    /// Change that awaits a decision.
+    pub(super) change: Option<ChangeSummary>,
 }
 
 impl TaskData {
@@ -175,7 +179,13 @@ impl TaskData {
         let rules = app.task_rules(&task_loop).await?;
         let runs = app.runs(id).await?.runs;
         let (project, repository) = (project.name, project.repository);
-        Ok(Self { detail, task_loop, rules, project, repository, runs, lines })
+        let change = if detail.card.answers.contains(&AnswerKind::Accept) {
+            let commit = detail.commit.as_deref();
+            Some(ChangeSummary::load(app, detail.card.id, commit).await?)
+        } else {
+            None
+        };
+        Ok(Self { detail, task_loop, rules, project, repository, runs, lines, change })
     }
 
     /// Returns the spending limit of the task.
@@ -193,7 +203,7 @@ impl TaskPageContext {
         here: &str,
     ) -> Result<(Self, TaskData), PageError> {
         let layout = Layout::for_page(state, session, "board").await?;
-        let data = TaskData::load(&state.app, TaskId(id)).await;
+        let data = Box::pin(TaskData::load(&state.app, TaskId(id))).await;
         let data = data.map_err(|error| PageError::new(Layout::for_session(session), error))?;
         let mut permissions = PagePermissions::for_session(&state.app, session);
         Ok((Self::new(layout, &data, here, &mut permissions).await, data))

@@ -11,12 +11,13 @@ use serde_json::{Value, json};
 use tamma_core::ids::{ProjectId, TaskId};
 use tamma_core::operator::ModelApi;
 use tamma_core::plan::Plan;
-use tamma_core::task_loop::{Outcome, State, Step};
+use tamma_core::rules::Rules;
+use tamma_core::task_loop::{Action, Outcome, State, Step};
 use tamma_testkit::sample_plan;
 use tokio::net::TcpListener;
 use uuid::Uuid;
 
-use crate::browser::{local_config, session_cookie};
+use crate::browser::{Browser, StoredTask, local_config, session_cookie};
 use crate::oversight::closed_task;
 use crate::test_server::{TestServer, config, new_id, read};
 use crate::world::{World, plan};
@@ -533,5 +534,48 @@ async fn the_project_of_a_new_task_is_known_before_the_confirmation() {
     let request = server.request(Method::POST, "/chat").header("Tamma-Person", "Ada").json(&body);
     let (_, proposed) = read(request.send().await.expect("response")).await;
     assert_eq!(proposed["lines"][0], "New task in second.", "{proposed}");
+    server.end().await;
+}
+
+#[tokio::test]
+async fn a_confirmation_states_the_consequence_that_the_page_states() {
+    let server = TestServer::with(local_config()).await;
+    let project = server.project("/nowhere").await;
+    let mut rules = Rules::default();
+    rules.ceremony.medium.approvers = 2;
+    let task = json!({ "title": "Greet" });
+    let mut stored = StoredTask::with_rules(&server, project, task, rules).await;
+    stored.add_plan("Kindly", 7).await;
+    let path = format!("/tasks/{}", stored.id);
+    let mut browser = Browser::new(&server);
+    let mut stated = async |message: &str, expected: &str| {
+        let reply = say(&server, new_id(), message).await;
+        assert!(reply["proposal"]["command"].is_string(), "{reply}");
+        let lines = reply["lines"].as_array().expect("lines").iter().filter_map(Value::as_str);
+        let mut consequences = lines.filter_map(|line| line.strip_prefix("“Greet”: "));
+        let consequence = consequences.next().expect("a consequence");
+        assert!(consequence.contains(expected), "{message}: {reply}");
+        let html = browser.page(&path).await;
+        assert!(html.contains(consequence), "{consequence}: {html}");
+        consequence.to_owned()
+    };
+    // The ceremony of the task's risk decides, not the wording of the chat.
+    stated("approve the greet task", "1 approval more needed before an agent starts.").await;
+    let rejected = stated("reject the greet task", "Plan 1 will not run.").await;
+    stated("pause the greet task", "Nothing new starts until the task is resumed.").await;
+    stated("cancel the greet task", "The task stops for good.").await;
+    stored
+        .apply(|world| {
+            let scope = world.binding();
+            world.ask(Action::Approve { scope, reason: None });
+        })
+        .await;
+    let started = stated("approve the greet task", "-tier agent starts when a slot is free.").await;
+    // The possible answers are described in the same way.
+    let reply = say(&server, new_id(), "what are my options for the greet task?").await;
+    let lines = reply["lines"].as_array().expect("lines");
+    for line in [format!("Approve: {started}"), format!("Reject: {rejected}")] {
+        assert!(lines.contains(&json!(line)), "{line}: {reply}");
+    }
     server.end().await;
 }

@@ -246,6 +246,7 @@ async fn the_board_is_filtered_and_searched() {
     for (query, expected) in [
         ("", vec!["Round totals", "Greet customers", "Greet guests"]),
         ("?text=greet", vec!["Greet customers", "Greet guests"]),
+        ("?text=gre+cust", vec!["Greet customers"]),
         ("?text=greet+label%3Akind&type=docs", vec!["Greet guests"]),
         ("?text=label%3Amoney", vec!["Round totals"]),
         ("?type=bugfix", vec!["Round totals"]),
@@ -338,6 +339,12 @@ async fn sign_in_needs_the_token_once_per_session() {
     let response = browser.send(Method::GET, "/inbox", &[], None).await;
     assert_eq!(response.status(), 303);
     assert_eq!(response.headers()["location"], "/hello?to=%2Finbox");
+    // Before that, there is nothing to navigate to.
+    let html = browser.page("/hello").await;
+    assert!(html.contains("class=\"brand\"") && html.contains("name=\"token\""), "{html}");
+    for hidden in ["<nav", "New task", "id=\"find\"", "Export all data", "<script"] {
+        assert!(!html.contains(hidden), "{hidden}: {html}");
+    }
     let wrong = browser.post("/hello", "/hello", "name=Ada&token=guess&to=%2Finbox").await;
     assert_eq!(wrong.status(), 403);
     let elsewhere = format!("name=Ada&token={token}&to=%2F%2Fevil.example");

@@ -58,8 +58,58 @@ async fn the_overview_shows_the_request_then_the_plan_then_the_decision() {
     // Markdown is rendered.
     assert!(html.contains("<h4>Why</h4>") && html.contains("<strong>kindly</strong>"), "{html}");
     assert!(html.contains("<em>hello</em>"), "{html}");
+    // Two answers lead to a new plan, for different reasons.
+    assert!(
+        html.contains("The request stays. The planner gets your comments on plan 1."),
+        "{html}"
+    );
+    assert!(
+        html.contains("The planner gets your new request. The planner writes plan 2"),
+        "{html}"
+    );
     // A rejection asks what comes next, so that it does not return to the inbox.
     assert!(html.contains("name=\"then\"") && html.contains("Cancel the task"), "{html}");
+    server.end().await;
+}
+
+#[tokio::test]
+async fn a_change_is_not_accepted_unread() {
+    let server = TestServer::with(local_config()).await;
+    let project = server.project("/nowhere").await;
+    let mut rules = Rules::default();
+    rules.ceremony.medium.human_review = true;
+    let task = json!({ "title": "Greet" });
+    let mut stored = StoredTask::with_rules(&server, project, task, rules).await;
+    stored.add_plan("Kindly", 7).await;
+    stored
+        .apply(|world| {
+            world.walk(State::QualityReview);
+            world.done(world::passed());
+        })
+        .await;
+    let commit = stored.task_loop().commit.expect("commit");
+    let mut browser = Browser::new(&server);
+    let (page, change) =
+        (format!("/tasks/{}", stored.id), format!("href=\"/tasks/{}/change#question\"", stored.id));
+    // Without a stored patch, there is a link alone.
+    let html = browser.page(&page).await;
+    assert!(html.contains(&change) && !html.contains("num add"), "{html}");
+    add_change(&server, stored.id, 7, commit, PATCH).await;
+    let html = browser.page(&page).await;
+    // The link at the top leads to the change, not to the buttons.
+    assert!(!html.contains("href=\"#question\""), "{html}");
+    assert!(position(&html, &change) < position(&html, "id=\"request\""), "{html}");
+    // Its size and a link stand before the button; in the inbox, too.
+    for html in [html, browser.page("/inbox").await] {
+        let size = position(&html, "<b>3 files</b> <span class=\"num add\">+2</span>");
+        assert!(size < position(&html, ">Accept change</button>"), "{html}");
+        assert!(html[size..].contains(&change), "{html}");
+    }
+    let html = browser.page(&format!("{page}/log")).await;
+    assert!(html.contains(&change), "{html}");
+    // The page of the change needs neither.
+    let html = browser.page(&format!("{page}/change")).await;
+    assert!(html.contains(">Accept change</button>") && !html.contains("change-size"), "{html}");
     server.end().await;
 }
 
@@ -303,6 +353,75 @@ fn large_patch(files: usize, lines: usize) -> String {
     patch
 }
 
+/// Counts the files that are shown, and those that are only named.
+fn sections(html: &str) -> (usize, usize) {
+    let count = |class: &str| html.matches(&format!("<section class=\"{class}\"")).count();
+    (count("dfile"), count("dfile later"))
+}
+
+#[tokio::test]
+async fn a_later_file_has_its_mark_its_labels_and_its_comments() {
+    let server = TestServer::with(local_config()).await;
+    let project = server.project("/nowhere").await;
+    let mut stored = StoredTask::new(&server, project, json!({ "title": "Greet" })).await;
+    stored.add_plan("Kindly", 7).await;
+    add_change(&server, stored.id, 7, world::commit(9), &large_patch(40, 1_000)).await;
+    let page = format!("/tasks/{}/change", stored.id);
+    let mut browser = Browser::new(&server);
+    let html = browser.page(&page).await;
+    let name = crate::browser::between(&html, "class=\"dfile later\" id=\"f30\"", "</section>");
+    assert!(name.contains("not in the plan") && name.contains("+13 −13"), "{name}");
+    // Scripts put this section in the place of the name.
+    let section = browser.page(&format!("{page}/files/30?view=split&section=true")).await;
+    assert_eq!(sections(&section), (1, 0), "{section}");
+    assert!(section.contains("class=\"diff split\"") && section.contains("id=\"f30L1\""));
+    assert!(section.contains("not in the plan") && section.contains("name=\"csrf\""), "{section}");
+    // A viewed file is folded, also when it comes near.
+    let digest = crate::browser::between(&section, "data-digest=\"", "\"").to_owned();
+    let fields = format!("file=src%2Fm29.rs&digest={digest}&view=unified&anchor=f30");
+    let marked = browser.post(&page, &format!("{page}/viewed"), &fields).await;
+    assert_eq!(marked.status(), 303);
+    let html = browser.page(&page).await;
+    assert!(html.contains("<b>1</b> of 40 files viewed"), "{html}");
+    let name = crate::browser::between(&html, "id=\"f30\" data-path=\"src/m29.rs\"", "</section>");
+    assert!(name.contains(", viewed"), "{name}");
+    let section = browser.page(&format!("{page}/files/30?section=true")).await;
+    assert!(section.contains("<details>") && section.contains("Load diff"), "{section}");
+    assert!(!section.contains("id=\"f30L1\""), "{section}");
+    // A file with a comment is there from the start, between groups of names.
+    let comment = "file=src%2Fm19.rs&side=new&line=1&text=Why%3F&how=post";
+    assert_eq!(browser.post(&page, &format!("{page}/comments"), comment).await.status(), 303);
+    let html = browser.page(&page).await;
+    assert!(html.contains("id=\"f20L1\"") && html.contains("<p>Why?</p>"), "{html}");
+    assert!(html.contains("class=\"dfile later\" id=\"f19\""), "{html}");
+    assert!(html.contains("class=\"dfile later\" id=\"f21\""), "{html}");
+    assert_eq!(html.matches("class=\"laters\"").count(), 2, "{html}");
+    server.end().await;
+}
+
+#[tokio::test]
+async fn files_without_lines_fill_a_page_too() {
+    let server = TestServer::with(local_config()).await;
+    let project = server.project("/nowhere").await;
+    let mut stored = StoredTask::new(&server, project, json!({ "title": "Greet" })).await;
+    stored.add_plan("Kindly", 7).await;
+    let mut patch = String::new();
+    for file in 0..100 {
+        let _ = write!(
+            patch,
+            "diff --git a/old{file}.rs b/new{file}.rs\nsimilarity index 100%\n\
+             rename from old{file}.rs\nrename to new{file}.rs\n"
+        );
+    }
+    add_change(&server, stored.id, 7, world::commit(9), &patch).await;
+    let html = Browser::new(&server).page(&format!("/tasks/{}/change", stored.id)).await;
+    let (first, later) = sections(&html);
+    assert_eq!(first + later, 100, "{html}");
+    assert!((10..40).contains(&first), "{first} files with a header");
+    assert!(html.contains("old99.rs → new99.rs</a> renamed"), "{html}");
+    server.end().await;
+}
+
 #[tokio::test]
 async fn a_change_of_5000_lines_in_200_files_starts_with_its_first_files() {
     let server = TestServer::with(local_config()).await;
@@ -320,18 +439,27 @@ async fn a_change_of_5000_lines_in_200_files_starts_with_its_first_files() {
         let start = tokio::time::Instant::now();
         let html = browser.page(&page).await;
         times.push(start.elapsed());
-        assert_eq!(html.matches("class=\"dfile\"").count(), 200, "every file is listed");
-        let later = html.matches("data-load=").count();
+        let (first, later) = sections(&html);
+        assert_eq!(first + later, 200, "every file is listed");
         assert!(html.contains("id=\"f1L1\"") && (150..200).contains(&later), "{later} later files");
         assert!(html.contains("?view=unified&#38;all=true\">Load all files"), "without scripts");
+        // A later file is a name and a link, and the browser lays out those that are near.
+        assert_eq!(html.matches("class=\"dtools\"").count(), first, "forms of later files");
+        assert_eq!(html.matches("data-load=").count(), later);
+        assert!(html.contains("<a href=\"?view=unified&#38;file=200#f200\""), "without scripts");
+        assert_eq!(html.matches("class=\"laters\"").count(), later.div_ceil(20));
+        assert!(html.len() < 200_000, "{} bytes", html.len());
     }
     let html = browser.page(&format!("{page}?all=true")).await;
     assert!(!html.contains("data-load") && html.contains("id=\"f200L1\""), "every line is there");
+    assert_eq!(sections(&html), (200, 0));
     // A later file is loaded alone, for scripts and without them.
     let html = browser.page(&format!("{page}?file=200")).await;
     assert!(html.contains("id=\"f200L1\"") && !html.contains("id=\"f199L1\""));
+    assert!(html.contains("name=\"anchor\" value=\"f200\""), "its mark: {html}");
     let rows = browser.page(&format!("{page}/files/200")).await;
     assert!(rows.contains("id=\"f200L1\"") && !rows.contains("id=\"f199L1\""), "{rows}");
+    assert_eq!(sections(&rows), (0, 0), "{rows}");
     times.sort();
     let p95 = times[times.len() * 95 / 100 - 1];
     println!("review-page: 5000 lines in 200 files, p95 {p95:?}");

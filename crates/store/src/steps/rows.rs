@@ -10,6 +10,7 @@ use serde_json::Value;
 use tamma_core::actor::Actor;
 use tamma_core::approval::{ApprovalScope, Pin};
 use tamma_core::budget;
+use tamma_core::cause::AlertCause;
 use tamma_core::history::{EntryData, EntryName, HistoryEntry};
 use tamma_core::ids::{CommitId, Name, PlanHash, PolicyVersion};
 use tamma_core::level::RiskLevel;
@@ -130,6 +131,8 @@ pub(super) struct EntryRow<'a> {
 pub(super) struct AlertRow<'a> {
     #[serde(flatten)]
     alert: &'a Alert,
+    // More exact than the cause of the serialised alert.
+    cause: AlertCause,
     // The serialised alert omits an empty list.
     answers: &'a [tamma_core::task_loop::AnswerKind],
     at: Timestamp,
@@ -224,9 +227,9 @@ impl<'a> StepRows<'a> {
                                     row.alert = alert;
                                     row.reminders += 1;
                                 })
-                                .or_insert_with(|| alert_row(alert, step.at));
+                                .or_insert_with(|| alert_row(alert, step));
                         }
-                        None => rows.alerts.push(alert_row(alert, step.at)),
+                        None => rows.alerts.push(alert_row(alert, step)),
                     },
                     Command::CloseQuestion { question_number: question } => {
                         endings.entry(*question).or_default().settled_at = Some(step.at);
@@ -267,8 +270,15 @@ fn entry_row(entry: &HistoryEntry) -> EntryRow<'_> {
     EntryRow { entry, at: entry.at.trunc_subsecs(6), at_nanos }
 }
 
-fn alert_row(alert: &Alert, at: Timestamp) -> AlertRow<'_> {
-    AlertRow { alert, answers: &alert.answers, at, reminders: 0, ending: AlertEnding::default() }
+fn alert_row<'a>(alert: &'a Alert, step: &StepRecord) -> AlertRow<'a> {
+    AlertRow {
+        alert,
+        cause: step.alert_cause(alert),
+        answers: &alert.answers,
+        at: step.at,
+        reminders: 0,
+        ending: AlertEnding::default(),
+    }
 }
 
 fn is_failure(entry: &HistoryEntry) -> bool {
@@ -357,8 +367,11 @@ fn update_iteration<'a>(
         }
         (Some(on @ (Trigger::ReviewPassed | Trigger::ReviewFailed)), data) => {
             let row = iteration_row(iterations, number);
-            let passed = on == Trigger::ReviewPassed;
-            row.outcome = Some(if passed { "passed" } else { "review_failed" });
+            row.outcome = Some(match (on, &entry.actor) {
+                (Trigger::ReviewPassed, _) => "passed",
+                (_, Actor::Person(_)) => "changes_requested",
+                (_, Actor::Tamma | Actor::Council) => "review_failed",
+            });
             row.judged_at = at;
             if let EntryData::Review(summary) = data {
                 row.score = Some(summary.score);

@@ -2,17 +2,18 @@
 
 use chrono::TimeDelta;
 use sqlx::AssertSqlSafe;
+use tamma_core::cause::AlertCause;
 use tamma_core::cost::Usd;
 use tamma_core::ids::TaskId;
 use tamma_core::task::{Priority, TaskEdit, branch_name};
-use tamma_core::task_loop::{Action, AnswerKind, Outcome, Phase, State};
+use tamma_core::task_loop::{Action, AlertKind, AnswerKind, Outcome, Phase, State};
 use tamma_store::{
     IterationOutcome, ListedTask, PlanVerdict, SavedView, Store, TaskFilter, TaskOrder,
 };
 use tamma_testkit::postgres::TestDatabase;
 
 use crate::recorded_task::{PROJECT, RecordedTask, careful, quick, register, to_micros};
-use crate::world::{reason, red};
+use crate::world::{note, reason, red};
 
 async fn fresh() -> (TestDatabase, Store) {
     let database = TestDatabase::fresh().await.expect("test database");
@@ -83,6 +84,59 @@ async fn filters_narrow_the_list() {
 }
 
 #[tokio::test]
+async fn a_search_matches_the_start_of_words_and_no_text_breaks_it() {
+    let (_database, store) = fresh().await;
+    let titles = ["Greet people by name", "Round totals in src/main.rs", "Don't greet Ümlauts"];
+    let mut tasks = Vec::new();
+    for (number, title) in (1..).zip(titles) {
+        let mut recorded = RecordedTask::new(number, careful());
+        recorded.task.title = title.to_owned();
+        recorded.task.description = String::new();
+        write(&store, &recorded).await;
+        tasks.push(recorded.task.id);
+    }
+    let found = async |text: &str| {
+        let filter = TaskFilter { text: Some(text.to_owned()), ..TaskFilter::default() };
+        let listed = ids(&store.tasks(&filter, None, 9).await.expect("page").tasks);
+        let board = store.board(&filter, TaskOrder::Newest, 9).await.expect("board");
+        assert_eq!(ids(&board.tasks), listed, "{text}");
+        listed
+    };
+    let [people, totals, letters] = tasks[..] else { panic!("{tasks:?}") };
+    for (text, expected) in [
+        ("gre", vec![letters, people]),
+        ("GREET peo", vec![people]),
+        ("na gre", vec![people]),
+        ("reet", vec![]),
+        ("greets", vec![]),
+        ("\"greet peo\"", vec![people]),
+        ("\"people greet\"", vec![]),
+        ("gre -peo", vec![letters]),
+        ("tot or Üml", vec![letters, totals]),
+        ("src/ma", vec![totals]),
+        ("don't", vec![letters]),
+    ] {
+        assert_eq!(found(text).await, expected, "{text}");
+    }
+    let many = "a or ".repeat(50_000);
+    let long = "x".repeat(5_000);
+    for text in [
+        "",
+        "!!!",
+        "':*",
+        "\\",
+        "''",
+        "gre':* | 'a",
+        "a & | ! ( <-> )",
+        "\0",
+        many.as_str(),
+        long.as_str(),
+    ] {
+        found(text).await;
+    }
+}
+
+#[tokio::test]
 async fn question_is_in_the_inbox_until_it_is_answered() {
     let (_database, store) = fresh().await;
     let mut recorded = RecordedTask::new(1, careful()).until(State::Validated);
@@ -115,6 +169,16 @@ async fn question_is_in_the_inbox_until_it_is_answered() {
     };
     assert_eq!((decision.verdict, decision.by.as_deref()), (PlanVerdict::Approve, Some("ann")));
     assert_eq!(decision.plan, Some(scope.plan.to_string()));
+}
+
+#[tokio::test]
+async fn an_alert_about_failed_gates_does_not_blame_the_review() {
+    let (_database, store) = fresh().await;
+    let mut recorded = RecordedTask::new(1, quick()).until(State::Testing);
+    assert!(recorded.done(red(1)));
+    write(&store, &recorded).await;
+    let [alert] = &store.alerts(recorded.task.id).await.expect("alerts")[..] else { panic!() };
+    assert_eq!((alert.kind, alert.cause), (AlertKind::ReviewFailed, AlertCause::GatesFailed(1)));
 }
 
 #[tokio::test]
@@ -169,6 +233,22 @@ async fn iterations_and_usage_are_stored_one_by_one() {
     let total = store.usage_since(PROJECT, recorded.steps[0].0).await.expect("sum");
     assert_eq!(total.usd, used.iter().fold(Usd::ZERO, |sum, _| sum + Usd::from_cents(5)));
     assert_eq!(total.unpriced_jobs, 0);
+}
+
+#[tokio::test]
+async fn an_attempt_that_a_person_sent_back_did_not_fail_the_review() {
+    let (_database, store) = fresh().await;
+    let mut rules = quick();
+    rules.ceremony.low.human_review = true;
+    rules.ceremony.medium.human_review = true;
+    let mut recorded = RecordedTask::new(1, rules).until(State::QualityReview);
+    assert!(recorded.advance(), "the automatic review passes");
+    let commit = recorded.it().commit.expect("commit");
+    assert!(recorded.ask(Action::RequestChanges { commit, comments: note() }));
+    write(&store, &recorded).await;
+    let runs = store.iterations(recorded.task.id).await.expect("iterations");
+    let endings: Vec<_> = runs.iter().map(|run| run.outcome).collect();
+    assert_eq!(endings, [Some(IterationOutcome::ChangesRequested)]);
 }
 
 #[tokio::test]
@@ -265,6 +345,44 @@ async fn a_board_keeps_the_first_tasks_of_its_order() {
     }
 }
 
+/// Inserts 10,050 older copies of the only completed task.
+const MANY_CLOSED: &str = "
+    DO $$
+    DECLARE names text := (
+        SELECT string_agg(quote_ident(attname), ', ') FROM pg_attribute
+        WHERE attrelid = 'tasks'::regclass AND attnum > 0 AND NOT attisdropped
+            AND attname NOT IN ('words', 'id', 'title'));
+    BEGIN
+        EXECUTE format('INSERT INTO tasks (id, title, %1$s)
+            SELECT (''0190000000007000800000'' || lpad(to_hex(n), 10, ''0''))::uuid,
+                ''Older task '' || lpad(n::text, 5, ''0''), %1$s
+            FROM tasks, generate_series(1, 10050) n WHERE state = ''completed''', names);
+    END $$;
+";
+
+#[tokio::test]
+async fn a_board_covers_the_newest_closed_tasks_and_finds_words_in_older_ones() {
+    let (database, store) = fresh().await;
+    write(&store, &RecordedTask::new(1, careful())).await;
+    write(&store, &RecordedTask::new(2, quick()).until(State::Completed)).await;
+    let board = store.board(&TaskFilter::default(), TaskOrder::Newest, 3).await.expect("board");
+    assert!(board.more.is_empty(), "few tasks are counted exactly");
+    let pool = sqlx::PgPool::connect(&database.url()).await.expect("connected");
+    sqlx::raw_sql(MANY_CLOSED).execute(&pool).await.expect("many");
+    for order in [TaskOrder::Newest, TaskOrder::Cost] {
+        let board = store.board(&TaskFilter::default(), order, 3).await.expect("board");
+        assert_eq!(board.counts.get(&State::Completed), Some(&10_000));
+        assert_eq!(board.counts.values().sum::<u64>(), 10_001, "open tasks are counted, too");
+        assert!(board.more.contains(&State::Completed));
+        assert_eq!(board.tasks.len(), 4);
+    }
+    // The seventh is older than those that the board covers.
+    let words = TaskFilter { text: Some("older 00007".to_owned()), ..TaskFilter::default() };
+    let board = store.board(&words, TaskOrder::Newest, 3).await.expect("board");
+    assert_eq!((board.tasks.len(), board.counts.len()), (1, 0));
+    assert!(board.more.contains(&State::Completed), "older ones are not counted");
+}
+
 #[tokio::test]
 async fn saved_views_belong_to_one_person() {
     let (_database, store) = fresh().await;
@@ -301,4 +419,7 @@ async fn a_spend_with_an_unknown_cost_is_marked() {
     let pool = sqlx::PgPool::connect(&database.url()).await.expect("connection");
     sqlx::query(unknown).execute(&pool).await.expect("written");
     assert!(spend().await.estimated, "an unknown cost is not zero");
+    let by_job = store.spend_by_job(None, recorded.steps[0].0).await.expect("spend");
+    let plan = by_job.iter().find(|it| it.what == "plan").expect("planning");
+    assert_eq!(plan.unpriced_jobs, 1);
 }

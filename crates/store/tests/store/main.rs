@@ -12,6 +12,7 @@ mod forges;
 mod growth;
 mod idempotency;
 mod inline_jobs;
+mod job_facts;
 mod knowledge;
 mod leases;
 mod lessons;

@@ -6,7 +6,9 @@ use chrono::{DateTime, TimeDelta};
 use tamma_core::budget::{RunGrant, SpendLimit};
 use tamma_core::cost::{Cost, Tokens, Usage, Usd};
 use tamma_core::task_loop::{JobKind, JobUsage, Timestamp};
-use tamma_store::{ModelCall, NewRun, ReservationRequest, RunNumber, RunUpdate, Store};
+use tamma_store::{
+    EndedRun, ModelCall, NewRun, ReservationRequest, RunEnd, RunNumber, RunUpdate, Store,
+};
 use tamma_testkit::postgres::TestDatabase;
 
 use crate::recorded_task::{PROJECT, RecordedTask, quick, register};
@@ -44,6 +46,7 @@ fn request(recorded: &RecordedTask, run: RunNumber) -> ReservationRequest {
         task: recorded.task.id,
         run,
         project: PROJECT,
+        provider: "acme".to_owned(),
         allowance: SpendLimit { usd: Some(usd(500)), tokens: Some(1_000) },
         project_usd: None,
         day_usd: None,
@@ -61,8 +64,8 @@ async fn reserve(store: &Store, request: &ReservationRequest, at: i64) -> Option
     }
 }
 
-/// Records a run with one call, as its worker does.
-async fn spend(store: &Store, recorded: &RecordedTask, run: RunNumber, cost: Cost) {
+/// Records the start of a run.
+async fn begin(store: &Store, recorded: &RecordedTask, run: RunNumber) {
     let new = NewRun {
         task: recorded.task.id,
         number: run,
@@ -74,7 +77,22 @@ async fn spend(store: &Store, recorded: &RecordedTask, run: RunNumber, cost: Cos
         worker: None,
     };
     store.begin_run(&new).await.expect("started");
-    let call = ModelCall {
+}
+
+fn ended(at: i64) -> EndedRun {
+    let (at, end) = (minute(at), RunEnd::Finished);
+    EndedRun { at, end, reason: None, usage: None, transcript: None }
+}
+
+/// Records a run with one call, as its worker does.
+async fn spend(store: &Store, recorded: &RecordedTask, run: RunNumber, cost: Cost) {
+    begin(store, recorded, run).await;
+    let update = RunUpdate { calls: vec![call(cost)], ..RunUpdate::default() };
+    store.append_run_update(recorded.task.id, run, &update).await.expect("updated");
+}
+
+fn call(cost: Cost) -> ModelCall {
+    ModelCall {
         sequence: 1,
         at: minute(0),
         model: "large".to_owned(),
@@ -84,9 +102,7 @@ async fn spend(store: &Store, recorded: &RecordedTask, run: RunNumber, cost: Cos
         first_byte_ms: None,
         took_ms: 1,
         note: None,
-    };
-    let update = RunUpdate { calls: vec![call], ..RunUpdate::default() };
-    store.append_run_update(recorded.task.id, run, &update).await.expect("updated");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -159,9 +175,12 @@ async fn a_reservation_is_settled_to_the_real_spend_and_then_replaced_by_the_usa
     let (first, other) = (day(request(&one, FIRST)), day(request(&two, FIRST)));
     assert_eq!(reserve(&store, &first, 0).await, Some(usd(500)));
     assert_eq!(reserve(&store, &other, 1).await, Some(usd(100)), "exactly its estimate is free");
-    store.settle_reservation(two.task.id, FIRST, minute(1)).await.expect("settled");
-    spend(&store, &one, FIRST, Cost::Known(usd(150))).await;
-    store.settle_reservation(one.task.id, FIRST, minute(1)).await.expect("settled");
+    begin(&store, &two, FIRST).await;
+    store.end_run(two.task.id, FIRST, &ended(1)).await.expect("ended");
+    // The last call is recorded with the end of the run, and counts.
+    begin(&store, &one, FIRST).await;
+    let last = RunUpdate { calls: vec![call(Cost::Known(usd(150)))], ..RunUpdate::default() };
+    store.finish_run(one.task.id, FIRST, &last, &ended(1)).await.expect("ended");
     assert_eq!(reserve(&store, &other, 2).await, Some(usd(450)));
     let totals = async || {
         let totals = store.reservations_since(PROJECT, minute(0), minute(2)).await;
@@ -194,7 +213,29 @@ async fn a_reservation_of_a_dead_worker_expires_and_its_real_spend_stays() {
     assert_eq!(reserve(&store, &other, 7).await, None, "the run is alive");
     assert_eq!(reserve(&store, &other, 8).await, Some(usd(400)));
     // The worker was not dead, after all: from now on its run counts again.
-    store.settle_reservation(two.task.id, FIRST, minute(8)).await.expect("settled");
+    begin(&store, &two, FIRST).await;
+    store.end_run(two.task.id, FIRST, &ended(8)).await.expect("ended");
     store.renew_reservation(one.task.id, FIRST, minute(20)).await.expect("renewed");
     assert_eq!(reserve(&store, &other, 9).await, None);
+}
+
+#[tokio::test]
+async fn a_blocked_provider_and_the_latest_run_are_reported_with_the_decision() {
+    let (_database, store) = fresh().await;
+    let recorded = stored_task(&store, 1).await;
+    let times = (minute(1), minute(6));
+    let reserved = store.reserve_run(&request(&recorded, FIRST), times).await.expect("a decision");
+    assert_eq!((reserved.blocked_until, reserved.latest_run), (None, None));
+    spend(&store, &recorded, FIRST, Cost::Known(usd(1))).await;
+    store.block_provider("acme", minute(9)).await.expect("blocked");
+    let second = request(&recorded, SECOND);
+    let refused = store.reserve_run(&second, times).await.expect("a decision");
+    assert_eq!(refused.blocked_until, Some(minute(9)));
+    let latest = store.latest_run(recorded.task.id).await.expect("read");
+    assert_eq!(
+        (latest.as_ref().map(|run| run.number), &refused.latest_run),
+        (Some(FIRST), &latest)
+    );
+    let reserved = store.reservations_since(PROJECT, minute(0), minute(2)).await.expect("totals").1;
+    assert_eq!(reserved, usd(500), "only the first attempt has a reservation");
 }

@@ -1,6 +1,9 @@
-//! PostgreSQL server of one test, which can kill and restart it.
+//! PostgreSQL server of one test, which can kill and restart it, or promote its standby.
+
+mod standby;
 
 use std::fs::File;
+use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -10,9 +13,15 @@ use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
+use self::standby::Standby;
 use super::SCRIPT;
+use crate::network::Host;
 use crate::shared_server;
 use crate::wait::{wait_until, wait_until_true};
+
+/// Who can connect: everyone, from every host of the cluster.
+const CLIENTS: &str = "local all all trust\nlocal replication all trust\n\
+                       host all all 0.0.0.0/0 trust\nhost replication all 0.0.0.0/0 trust\n";
 
 /// Time limit for the server to start or to exit.
 const START_TIMEOUT: Duration = Duration::from_mins(1);
@@ -21,10 +30,12 @@ const START_TIMEOUT: Duration = Duration::from_mins(1);
 /// dropped.
 #[derive(Debug)]
 pub struct PostgresServer {
+    host: Host,
     port: u16,
     settings: Vec<String>,
     folder: TempDir,
     child: Option<Child>,
+    standby: Option<Standby>,
 }
 
 impl PostgresServer {
@@ -35,17 +46,26 @@ impl PostgresServer {
 
     /// Starts a server with more settings, such as `fsync=off`.
     pub async fn start_with(settings: impl IntoIterator<Item = String>) -> Result<Self> {
-        let folder = tempfile::tempdir()?;
-        std::fs::write(folder.path().join("postgres.sh"), SCRIPT)?;
+        Self::start_on(Host::local(), settings).await
+    }
+
+    /// Starts a server on a host.
+    pub async fn start_on(host: Host, settings: impl IntoIterator<Item = String>) -> Result<Self> {
+        let (folder, port) = (server_folder()?, shared_server::free_port()?);
         let settings = settings.into_iter().collect();
-        let mut server = Self { port: shared_server::free_port()?, settings, folder, child: None };
+        let mut server = Self { host, port, settings, folder, child: None, standby: None };
         server.restart().await?;
         Ok(server)
     }
 
     /// Returns the URL of one of its databases for a user. It survives a restart.
     pub fn url(&self, user: &str, database: &str) -> String {
-        format!("postgres://{user}@127.0.0.1:{}/{database}", self.port)
+        format!("postgres://{user}@{}:{}/{database}", self.host.address(), self.port)
+    }
+
+    /// Returns its address and port.
+    pub fn address(&self) -> (std::net::Ipv4Addr, u16) {
+        (self.host.address(), self.port)
     }
 
     /// Returns the ID of its main process, if it runs.
@@ -60,35 +80,17 @@ impl PostgresServer {
 
     /// Kills all its processes at once, like a crash of the machine, and waits until they are gone.
     pub async fn kill(&mut self) -> Result<()> {
-        let Some(mut child) = self.child.take() else { return Ok(()) };
-        let Some(postmaster) = child.id() else { return Ok(()) };
-        let others = children(postmaster);
-        // Some of them may have exited already.
-        for process in std::iter::once(&postmaster).chain(&others) {
-            kill(*process);
+        match self.child.take() {
+            Some(child) => kill_all(child).await,
+            None => Ok(()),
         }
-        child.wait().await?;
-        let gone = || !others.iter().any(|process| is_alive(*process));
-        wait_until_true("the end of PostgreSQL", START_TIMEOUT, gone).await
     }
 
     /// Restarts it with its data and waits until it responds.
     pub async fn restart(&mut self) -> Result<()> {
         self.kill().await?;
-        let log = File::options().create(true).append(true).open(self.folder.path().join("log"))?;
-        let mut child = Command::new("bash")
-            .arg(self.folder.path().join("postgres.sh"))
-            .arg(self.folder.path())
-            .arg("killable")
-            .arg(self.port.to_string())
-            .args(&self.settings)
-            .stdin(Stdio::null())
-            .stdout(log.try_clone()?)
-            .stderr(log)
-            // Ctrl-C in the terminal must only reach the test runner.
-            .process_group(0)
-            .spawn()
-            .context("cannot start `bash`")?;
+        let mut child =
+            self.command(self.folder.path(), self.port)?.spawn().context("cannot start `bash`")?;
         let ready = wait_until("PostgreSQL", START_TIMEOUT, async || {
             if let Some(status) = child.try_wait()? {
                 let log = self.log()?;
@@ -101,18 +103,34 @@ impl PostgresServer {
         ready?
     }
 
+    /// Returns the command of a server on its host, with the data of a folder.
+    fn command(&self, folder: &Path, port: u16) -> Result<Command> {
+        let log = File::options().create(true).append(true).open(folder.join("log"))?;
+        let mut command = self.host.command("bash");
+        command
+            .arg(folder.join("postgres.sh"))
+            .arg(folder)
+            .arg("killable")
+            .arg(port.to_string())
+            .arg(format!("listen_addresses={}", self.host.address()))
+            .arg(format!("hba_file={}", folder.join("clients").display()))
+            .args(&self.settings)
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            // Ctrl-C in the terminal must only reach the test runner.
+            .process_group(0);
+        Ok(command)
+    }
+
     /// Runs SQL in one of its databases. Returns one line per row, with columns separated by `|`.
     pub async fn query(&self, database: &str, sql: &str) -> Result<String> {
-        let output = self.psql(database).args(["--command", sql]).output().await?;
-        let stderr = String::from_utf8_lossy(&output.stderr);
-        ensure!(output.status.success(), "`psql` failed: {}", stderr.trim());
-        Ok(String::from_utf8(output.stdout)?.trim_end().to_owned())
+        query(&self.url("postgres", database), sql).await
     }
 
     /// Opens a connection that can hold a lock. It ends when it is dropped, or with the server.
     pub fn session(&self, database: &str) -> Result<PsqlSession> {
-        let mut child = self
-            .psql(database)
+        let mut child = psql(&self.url("postgres", database))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
@@ -123,26 +141,59 @@ impl PostgresServer {
         };
         Ok(PsqlSession { child, input, output: BufReader::new(output).lines() })
     }
-
-    fn psql(&self, database: &str) -> Command {
-        let mut command = Command::new("psql");
-        command
-            .args(["--no-psqlrc", "--quiet", "--no-align", "--tuples-only"])
-            .args(["--set", "ON_ERROR_STOP=1", "--dbname"])
-            .arg(self.url("postgres", database))
-            .kill_on_drop(true);
-        command
-    }
 }
 
 impl Drop for PostgresServer {
     fn drop(&mut self) {
-        let Some(postmaster) = self.child.as_ref().and_then(Child::id) else { return };
-        let others = children(postmaster);
-        for process in std::iter::once(&postmaster).chain(&others) {
-            kill(*process);
+        if let Some(child) = &self.child {
+            kill_now(child);
         }
     }
+}
+
+/// Creates the folder of a server.
+fn server_folder() -> Result<TempDir> {
+    let folder = tempfile::tempdir()?;
+    std::fs::write(folder.path().join("postgres.sh"), SCRIPT)?;
+    std::fs::write(folder.path().join("clients"), CLIENTS)?;
+    Ok(folder)
+}
+
+/// Runs SQL in a database.
+async fn query(url: &str, sql: &str) -> Result<String> {
+    let output = psql(url).args(["--command", sql]).output().await?;
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "`psql` failed: {}", stderr.trim());
+    Ok(String::from_utf8(output.stdout)?.trim_end().to_owned())
+}
+
+fn psql(url: &str) -> Command {
+    let mut command = Command::new("psql");
+    command
+        .args(["--no-psqlrc", "--quiet", "--no-align", "--tuples-only"])
+        .args(["--set", "ON_ERROR_STOP=1", "--dbname"])
+        .arg(url)
+        .kill_on_drop(true);
+    command
+}
+
+/// Kills all processes of a server and waits until they are gone.
+async fn kill_all(mut child: Child) -> Result<()> {
+    let others = kill_now(&child);
+    child.wait().await?;
+    let gone = || !others.iter().any(|process| is_alive(*process));
+    wait_until_true("the end of PostgreSQL", START_TIMEOUT, gone).await
+}
+
+/// Kills all processes of a server, and returns those besides the main one.
+fn kill_now(child: &Child) -> Vec<u32> {
+    let Some(postmaster) = child.id() else { return Vec::new() };
+    let others = children(postmaster);
+    // Some of them may have exited already.
+    for process in std::iter::once(&postmaster).chain(&others) {
+        kill(*process);
+    }
+    others
 }
 
 /// Open connection to a [`PostgresServer`].

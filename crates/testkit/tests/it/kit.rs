@@ -1,8 +1,9 @@
 //! Databases, repositories and a Temporal server for tests.
 
+use tamma_testkit::Cluster;
 use tamma_testkit::postgres::{self, TestDatabase};
 use tamma_testkit::repository::Repository;
-use tamma_testkit::temporal::TemporalServer;
+use tamma_testkit::temporal::{self, TemporalLayout, TemporalServer};
 
 #[tokio::test]
 async fn every_test_has_its_own_database() {
@@ -57,6 +58,43 @@ async fn killed_postgres_loses_only_uncommitted_data() {
     assert!(session.run("COMMIT").await.is_err(), "the session ends with the server");
     server.restart().await.expect("server restarted");
     assert_eq!(query(&server, "SELECT number FROM lines").await.expect("read"), "1");
+}
+
+#[tokio::test]
+async fn a_promoted_standby_has_what_was_committed_and_the_address() {
+    let mut server = postgres::PostgresServer::start().await.expect("server started");
+    server.add_standby().await.expect("standby");
+    server.query("postgres", "CREATE TABLE lines AS SELECT 1 AS number").await.expect("written");
+    let url = server.url("postgres", "postgres");
+    server.fail_over().await.expect("promoted");
+    assert_eq!(server.url("postgres", "postgres"), url);
+    assert_eq!(server.query("postgres", "SELECT number FROM lines").await.expect("read"), "1");
+    // It waits for no standby, and can get a new one.
+    server.query("postgres", "INSERT INTO lines VALUES (2)").await.expect("written");
+    server.add_standby().await.expect("another standby");
+    assert!(server.fail_over().await.is_ok());
+    assert_eq!(server.query("postgres", "SELECT count(*) FROM lines").await.expect("read"), "2");
+}
+
+/// The server is built for `just lab cluster` only.
+#[tokio::test]
+async fn a_real_temporal_server_keeps_its_data_in_postgresql() {
+    if !temporal::is_built() {
+        return;
+    }
+    let layout = TemporalLayout::OneProcess;
+    let mut cluster =
+        Cluster::builder().temporal_cluster(layout, 4).start().await.expect("cluster started");
+    let address = cluster.temporal_address().expect("address");
+    temporal::connect(&address).await.expect("connected");
+    let nodes = cluster.temporal_cluster_mut().expect("real server").nodes_mut();
+    nodes[0].kill().await.expect("killed");
+    assert!(temporal::connect(&address).await.is_err());
+    nodes[0].restart().await.expect("restarted");
+    temporal::connect(&address).await.expect("connected");
+    let postgres = cluster.postgres().expect("private server");
+    let namespaces = "SELECT count(*) FROM namespaces WHERE name = 'default'";
+    assert_eq!(postgres.query("temporal", namespaces).await.expect("read"), "1");
 }
 
 #[test]

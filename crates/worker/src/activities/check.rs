@@ -19,9 +19,9 @@ pub(super) async fn check(
     plan: &PlanSummary,
 ) -> Result<JobResult, Error> {
     services.store.save_edited_plan(ctx.task.id, plan).await?;
-    let (_, plan) = services.store.plan_by_hash(ctx.task.id, plan.hash).await?;
+    let plan = services.contents.plan(ctx.task.id, plan.hash).await?;
     let project = ctx.project();
-    let index = services.knowledge.index(project).await?;
+    let index = services.knowledge.index(ctx).await?;
     let nearest = services.knowledge.nearest_entries(ctx, &index, &plan).await;
     let result = index.check_with_nearest(&ctx.task, &plan, now(), &ctx.rules, &nearest);
     let count = |matches: &[EntryMatch]| u16::try_from(matches.len()).unwrap_or(u16::MAX);

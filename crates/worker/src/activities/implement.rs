@@ -77,7 +77,7 @@ pub(super) async fn implement(
     // A repair of the same plan can continue the session of the last attempt.
     let repairs = brief.is_some() && ctx.task_loop.decision.is_some_and(iterates);
     let brief = with_failed_setup(brief, failed_setup.as_ref());
-    let (_, plan) = services.store.plan_by_hash(ctx.task.id, spec.plan.hash).await?;
+    let plan = services.contents.plan(ctx.task.id, spec.plan.hash).await?;
     let knowledge = services.knowledge.for_plan(ctx, &plan).await?;
     let values = json!({
         "criteria": criteria_data(plan.criteria_of(&ctx.task)),

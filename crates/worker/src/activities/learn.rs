@@ -129,10 +129,15 @@ async fn learning_record(
     let newest = ctx.task_loop.plan.as_ref().map_or(0, |plan| plan.version);
     let mut plans = Vec::new();
     for version in newest.saturating_sub(MAX_PLANS) + 1..=newest {
-        match services.store.plan(task, version).await {
+        let current = ctx.task_loop.plan.as_ref().filter(|plan| plan.version == version);
+        let plan = match current {
+            Some(plan) => services.contents.plan(task, plan.hash).await,
+            None => services.store.plan(task, version).await.map_err(Error::from),
+        };
+        match plan {
             Ok(plan) => plans.push((version, plan)),
-            Err(tamma_store::Error::NotFound { .. }) => {}
-            Err(error) => return Err(error.into()),
+            Err(Error::Store(tamma_store::Error::NotFound { .. })) => {}
+            Err(error) => return Err(error),
         }
     }
     let checks = services.store.checks(task).await?;

@@ -27,12 +27,12 @@ pub(super) async fn plan(
     note: Option<&Reference>,
 ) -> Result<JobResult, Error> {
     // An earlier attempt may have crashed after it saved the plan.
-    match services.store.plan(ctx.task.id, version).await {
-        Ok(plan) if ctx.attempt > 1 => {
-            return Ok(planned_result(ctx, &plan, version));
+    if ctx.attempt > 1 {
+        match services.store.plan(ctx.task.id, version).await {
+            Ok(plan) => return Ok(planned_result(ctx, &plan, version)),
+            Err(tamma_store::Error::NotFound { .. }) => {}
+            Err(error) => return Err(error.into()),
         }
-        Ok(_) | Err(tamma_store::Error::NotFound { .. }) => {}
-        Err(error) => return Err(error.into()),
     }
     let before = match from {
         Some(from) => Some(plan_text(services, ctx, from).await?),
@@ -72,6 +72,7 @@ pub(super) async fn plan(
             estimate_missing_signals(ctx, &worktree, &mut plan).await?;
             let save = || services.store.save_plan(ctx.task.id, version, &plan);
             retry_until_stopped(&ctx.stop, save).await?;
+            services.contents.keep_plan(ctx.task.id, &plan);
             ctx.fault_point("plan saved")?;
             let result = planned_result(ctx, &plan, version);
             Ok(result.with_usage(run.report.usage))
@@ -126,5 +127,5 @@ fn planned_result(ctx: &JobContext, plan: &Plan, version: u32) -> JobResult {
 pub(super) async fn current_plan(services: &Services, ctx: &JobContext) -> Result<Plan, Error> {
     let summary = ctx.task_loop.plan.as_ref();
     let summary = summary.ok_or_else(|| Error::Internal("the task has no plan yet".to_owned()))?;
-    Ok(services.store.plan_by_hash(ctx.task.id, summary.hash).await?.1)
+    services.contents.plan(ctx.task.id, summary.hash).await
 }

@@ -1,7 +1,7 @@
 //! `prepare` activity: pins the newest commit of the base branch, the rules and the prompts.
 
 use tamma_core::approval::Pin;
-use tamma_core::ids::{CommitId, Digest};
+use tamma_core::ids::CommitId;
 use tamma_core::task_loop::Outcome;
 use tamma_flow::activities::JobResult;
 
@@ -14,8 +14,7 @@ pub(super) async fn prepare(services: &Services, ctx: &JobContext) -> Result<Job
     let base = services.repositories.newest_base(ctx).await?;
     let prompts = prompts_at(services, ctx, base).await?.to_text();
     // Saved, so that the task keeps its prompts when Tamma is upgraded.
-    services.store.save_text(&prompts).await?;
-    let prompts = Some(Digest::of(prompts.as_bytes()));
+    let prompts = Some(services.contents.save_text(&prompts).await?);
     let pin = Pin { base, policy: ctx.request.pending.policy, prompts };
     Ok(JobResult::finished(Outcome::Prepared(pin)))
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use futures::future::BoxFuture;
-use tamma_core::task_loop::{JobKind, Placement};
+use tamma_core::task_loop::Placement;
 use tamma_flow::TaskWorkflow;
 use tamma_flow::activities::{JobRequest, JobResult, PendingSteps, names};
 use temporalio_client::WorkflowExecuteUpdateOptions;
@@ -15,8 +15,8 @@ use temporalio_sdk::activities::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::Activities;
 use super::wake::wake_dependants;
+use super::{Activities, can_kill_its_worker};
 use crate::activity_registration::registered;
 use crate::error::Error;
 use crate::heartbeats::with_heartbeats;
@@ -30,11 +30,6 @@ fn is_refusal(error: &WorkflowUpdateError) -> bool {
     matches!(error, WorkflowUpdateError::Failed(_))
 }
 
-/// Returns `true` for a job that reads files, texts or repositories, and could need much memory.
-fn can_kill_its_worker(job: JobKind) -> bool {
-    !matches!(job, JobKind::Admit | JobKind::AwaitDelivery)
-}
-
 /// Runs a job as a local activity. Other workers do not try it again after it has killed too many.
 async fn run_inline(
     activities: Arc<Activities>,
@@ -45,13 +40,10 @@ async fn run_inline(
     let attempt = ctx.info().attempt.saturating_add(request.earlier_attempts);
     let stop = CancellationToken::new();
     let key = (request.pending.task, request.job_number);
-    let is_counted = can_kill_its_worker(request.job.kind());
-    if is_counted {
-        activities.begin_inline_job(key).await.map_err(Error::into_activity_error)?;
-    }
+    let is_counted = can_kill_its_worker(&request.job);
     // Boxed, because the future of a job with agents is large.
     let result = Box::pin(activities.run_job(request, attempt, stop, announce)).await;
-    if is_counted {
+    if is_counted && result.is_err() {
         activities.end_inline_job(key).await;
     }
     result.map_err(Error::into_activity_error)

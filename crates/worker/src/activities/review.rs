@@ -26,6 +26,7 @@ use tamma_core::task_loop::Outcome;
 use tamma_engine::agent::{RunEnd, RunMode};
 use tamma_engine::submission::{Submission, ValidatorVerdict};
 use tamma_flow::activities::JobResult;
+use tamma_store::NewText;
 
 use super::plan::current_plan;
 use crate::change_check::{CommittedChange, MAX_SAVED_DIFF, error_issue};
@@ -247,18 +248,18 @@ async fn save_review(
     let change = &change.committed;
     let ctx = change.ctx;
     let diff = patterns::mask_secret_lines(truncate(&change.diff.text, MAX_SAVED_DIFF));
-    let diff = retry_until_stopped(&ctx.stop, || services.store.save_text(&diff)).await?;
+    let diff = NewText::new(&diff)?;
     let record = CheckRecord::Review(ReviewCheck {
         commit: change.commit,
         verdict,
-        diff: Some(diff),
+        diff: Some(diff.reference.clone()),
         is_diff_truncated: change.is_diff_truncated(),
         validator,
         second,
     });
-    let (task, job_number) = (ctx.task.id, ctx.request.job_number);
+    let key = (ctx.task.id, ctx.request.job_number);
     let iteration = ctx.task_loop.iterations;
-    let save = || services.store.save_check(task, job_number, iteration, &record);
+    let save = || services.store.save_check_with_text(key, iteration, &record, &diff);
     retry_until_stopped(&ctx.stop, save).await
 }
 

@@ -475,6 +475,17 @@ impl LineBuilder {
         self.lines.len()
     }
 
+    /// Returns `true` if there is something that no update contains yet.
+    pub(super) fn has_unsaved(&self) -> bool {
+        let has_changes = self.has_changes || self.tools_changed || self.dropped_lines > 0;
+        has_changes || !self.lines.is_empty() || !self.model_calls.is_empty()
+    }
+
+    /// Returns `true` if something is unsaved, or if text has to be completed after a delay.
+    pub(super) fn is_incomplete(&self) -> bool {
+        self.speech.is_some() || self.has_unsaved()
+    }
+
     /// Takes up to `most` unsaved lines and the changed facts; `None` if there are none.
     pub(super) fn take_batch(&mut self, at: Timestamp, most: usize) -> Option<RunUpdate> {
         if self.dropped_lines > 0 && self.lines.len() < MAX_PENDING_LINES {
@@ -484,8 +495,7 @@ impl LineBuilder {
             );
             self.line(at, LineKind::Note, &text, None);
         }
-        let has_changes = self.has_changes || self.tools_changed;
-        if self.lines.is_empty() && self.model_calls.is_empty() && !has_changes {
+        if !self.has_unsaved() {
             return None;
         }
         self.has_changes = false;

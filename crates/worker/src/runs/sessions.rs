@@ -11,28 +11,25 @@ use crate::error::Error;
 use crate::job_context::JobContext;
 use crate::run_recorder::REQUESTED_MODEL;
 
-impl AgentRunner {
-    /// Returns the last run of the task if it had the same mode and did not finish. An agent can
-    /// resume its session if its home directory is on this machine.
-    pub(super) async fn last_unfinished_run(
-        &self,
-        ctx: &JobContext,
-        mode: RunMode,
-    ) -> Result<Option<RunRecord>, Error> {
-        // Council members must not continue each other's sessions, and learning runs are not
-        // resumed.
-        if matches!(mode, RunMode::Advise | RunMode::Conclude | RunMode::Learn) {
-            return Ok(None);
-        }
-        let last = self.store.latest_run(ctx.task.id).await?;
-        let over = Some(tamma_store::RunEnd::Finished);
-        // Only another attempt at the same phase continues its session.
-        let last = last.filter(|run| {
-            mode != RunMode::Phase || run.number.job_number == ctx.request.job_number
-        });
-        Ok(last.filter(|run| run.mode == mode.to_string() && run.end != over))
+/// Returns the latest run of the task if it had the same mode and did not finish. An agent can resume
+/// its session if its home directory is on this machine.
+pub(super) fn unfinished_run(
+    latest: Option<RunRecord>,
+    ctx: &JobContext,
+    mode: RunMode,
+) -> Option<RunRecord> {
+    // Council members must not continue each other's sessions, and learning runs are not resumed.
+    if matches!(mode, RunMode::Advise | RunMode::Conclude | RunMode::Learn) {
+        return None;
     }
+    let over = Some(tamma_store::RunEnd::Finished);
+    // Only another attempt at the same phase continues its session.
+    let is_same = mode != RunMode::Phase
+        || latest.as_ref().is_some_and(|run| run.number.job_number == ctx.request.job_number);
+    latest.filter(|run| is_same && run.mode == mode.to_string() && run.end != over)
+}
 
+impl AgentRunner {
     /// Returns whether a run was started with this model. With `None`, the agent chooses.
     pub(super) async fn requested(
         &self,

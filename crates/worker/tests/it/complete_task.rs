@@ -68,11 +68,11 @@ async fn a_low_risk_task_completes_by_itself() {
     let criteria = criteria.unwrap();
     assert_eq!((criteria.len(), &*criteria[0].text), (1, "Every listed name is greeted."));
     assert!(criteria[0].is_met(), "{criteria:?}");
-    // Number of history events in Temporal.
+    // Number of history events in Temporal, with a learning run.
     let history = handle.fetch_history(WorkflowFetchHistoryOptions::default());
     let events = history.into_events().await.unwrap();
     println!("history events: {}", events.len());
-    assert!(events.len() <= 66, "{} history events", events.len());
+    assert!(events.len() <= 60, "{} history events", events.len());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

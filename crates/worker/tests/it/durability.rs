@@ -62,7 +62,7 @@ async fn another_worker_continues_after_a_stop() {
     assert_eq!(result.state, State::Completed);
     let range = format!("main..{}", cluster.store.task_branch(id).await.unwrap());
     assert_eq!(cluster.project.repository.git(&["rev-list", "--count", &range]).unwrap(), "1");
-    store_history(history(&handle), "second-worker.json").await;
+    store_history(history(&handle), "compact-second-worker.json").await;
 }
 
 /// Returns the current run ID of the workflow.
@@ -135,12 +135,13 @@ async fn a_job_that_kills_its_workers_is_a_question_and_not_tried_again() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn histories_to_keep() {
-    // One history of each kind, stored by `just gen-histories`.
+    // One history of each kind, stored by `just gen-histories`. Those without `compact` in their name are
+    // of workflows that started with `WorkflowTuning::compact_history` off.
     let cluster = Cluster::start(&sample_script(1)).await;
     let client = cluster.client().await;
     let handle = cluster.start_task(&client, cluster.task(1)).await;
     cluster.with_worker(handle.get_result(WorkflowGetResultOptions::default())).await.unwrap();
-    store_history(history(&handle), "low-risk.json").await;
+    store_history(history(&handle), "compact-low-risk.json").await;
 
     let cluster = Cluster::start(&sample_script(7)).await;
     let client = cluster.client().await;
@@ -153,13 +154,13 @@ async fn histories_to_keep() {
             let scope = until(async || cluster.task_loop(id).await.open_question.and(scope)).await;
             cluster.request_action(&handle, "Ann", Action::Pause).await.unwrap();
             cluster.request_action(&handle, "Bo", Action::Resume).await.unwrap();
-            store_history(history(&handle), "waits-for-approval.json").await;
+            store_history(history(&handle), "compact-waits-for-approval.json").await;
             let approve = Action::Approve { scope, reason: None };
             cluster.request_action(&handle, "Ann", approve).await.unwrap();
             handle.get_result(WorkflowGetResultOptions::default()).await.unwrap()
         })
         .await;
-    store_history(history(&handle), "approved-by-a-person.json").await;
+    store_history(history(&handle), "compact-approved-by-a-person.json").await;
 }
 
 /// Fails if a workflow, or the commands of its state machine, no longer fit an old history. Such a

@@ -1,9 +1,10 @@
 //! Bare Temporal workflow that makes the same calls as a task, and nothing else.
 //!
 //! Its input is the call sequence of a real task, extracted by [`super::history`]. It repeats the calls
-//! with payloads of the same size and activities that do nothing.
+//! with payloads of the same size. Its activities do nothing, or start the child processes of the task.
 
 use std::future::poll_fn;
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use futures_util::future::{FutureExt as _, LocalBoxFuture};
 use serde::{Deserialize, Serialize};
 use tamma_flow::search_attributes;
 use temporalio_client::WorkflowExecuteUpdateOptions;
+use temporalio_common::error::ApplicationFailure;
 use temporalio_common::search_attributes::SearchAttributeUpdate;
 use temporalio_macros::{activities, workflow, workflow_methods};
 use temporalio_sdk::activities::{ActivityContext, ActivityError};
@@ -19,11 +21,29 @@ use temporalio_workflow::{
     WorkflowContext, WorkflowContextView, WorkflowResult,
 };
 
+use super::children::ChildPlayer;
+
 /// Task queue of the bare workflows and their activities.
 pub(crate) const QUEUE: &str = "bench";
 
 /// Second task queue, with a limited number of slots.
 pub(crate) const AGENT_QUEUE: &str = "bench-agents";
+
+/// Prefix of workflow IDs, before the ID of the task.
+const ID_PREFIX: &str = "bare-";
+
+/// Result of a workflow whose activities failed.
+const FAILED: &str = "failed";
+
+/// Returns the workflow ID of a task.
+pub(crate) fn workflow_id(task: impl std::fmt::Display) -> String {
+    format!("{ID_PREFIX}{task}")
+}
+
+/// Returns `true` if an activity of the workflow with this result failed.
+pub(crate) fn is_failure(result: &str) -> bool {
+    result == FAILED
+}
 
 /// Call of a workflow to Temporal. Sizes are payload bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -75,6 +95,8 @@ pub(crate) struct CallSequence {
 /// Payload of a given size, with the size of the expected result.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct SizedPayload {
+    /// Position of the call in its sequence.
+    call: usize,
     result: usize,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     update: Option<(usize, usize)>,
@@ -92,8 +114,8 @@ impl CallSequence {
 }
 
 impl SizedPayload {
-    fn new(size: usize, result: usize, update: Option<(usize, usize)>) -> Self {
-        let mut payload = Self { result, update, filler: String::new() };
+    fn new(call: usize, size: usize, result: usize, update: Option<(usize, usize)>) -> Self {
+        let mut payload = Self { call, result, update, filler: String::new() };
         let now = serde_json::to_vec(&payload).map_or(0, |json| json.len());
         payload.filler = "x".repeat(size.saturating_sub(now));
         payload
@@ -111,13 +133,14 @@ pub(crate) struct BareWorkflow {
     sequence: CallSequence,
     received: u32,
     completed: u32,
+    failed: bool,
 }
 
 #[workflow_methods]
 impl BareWorkflow {
     #[init]
     fn new(_ctx: &WorkflowContextView, sequence: CallSequence) -> Self {
-        Self { sequence, received: 0, completed: 0 }
+        Self { sequence, received: 0, completed: 0, failed: false }
     }
 
     #[run(name = "bare")]
@@ -127,14 +150,14 @@ impl BareWorkflow {
         let mut timer: LocalBoxFuture<'static, ()> = std::future::ready(()).boxed_local();
         let mut token = WorkflowCancellationToken::new();
         let mut updates = 0;
-        for call in calls {
+        for (position, call) in calls.into_iter().enumerate() {
             match call {
                 WorkflowCall::Local(input, result) => {
                     let options = LocalActivityOptions::builder()
                         .start_to_close_timeout(Duration::from_mins(1))
                         .build();
-                    let payload = SizedPayload::new(input, result, None);
-                    ctx.execute_local_activity(NoopActivities::on_local, payload, options).await?;
+                    let payload = SizedPayload::new(position, input, result, None);
+                    ctx.execute_local_activity(BareActivities::on_local, payload, options).await?;
                 }
                 WorkflowCall::Start(activity) => {
                     let here = ctx.clone();
@@ -142,12 +165,16 @@ impl BareWorkflow {
                         let queue = activity.on_agent_queue.then_some(AGENT_QUEUE);
                         let options =
                             ActivityOptions::with_start_to_close_timeout(Duration::from_hours(1))
-                                .heartbeat_timeout(Duration::from_secs(30))
+                                // Processes of many tasks share few cores.
+                                .heartbeat_timeout(Duration::from_mins(10))
                                 .maybe_task_queue(queue)
                                 .build();
-                        let payload =
-                            SizedPayload::new(activity.input, activity.result, activity.update);
-                        drop(here.execute_activity(NoopActivities::on_job, payload, options).await);
+                        let ActivityCall { input, result, update, .. } = activity;
+                        let payload = SizedPayload::new(position, input, result, update);
+                        let job = here.execute_activity(BareActivities::on_job, payload, options);
+                        if job.await.is_err() {
+                            here.state_mut(|it| it.failed = true);
+                        }
                     }
                     .boxed_local();
                     poll_once(&mut job).await;
@@ -178,7 +205,7 @@ impl BareWorkflow {
         }
         drop(timer);
         let _ = ctx.wait_condition(move |it| it.completed >= updates).await;
-        Ok(text(result))
+        Ok(if ctx.state(|it| it.failed) { FAILED.to_owned() } else { text(result) })
     }
 
     #[update_validator(notify)]
@@ -229,23 +256,39 @@ fn attribute((name, value): &(String, String)) -> Option<SearchAttributeUpdate> 
     key.into_iter().find(|(_, known)| known == name).map(|(key, _)| key.value_set(value.clone()))
 }
 
-/// Activities that return at once.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct NoopActivities;
+/// Activities that return at once, or start the children of a recorded task.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct BareActivities {
+    /// Children to start, if any.
+    pub(crate) children: Option<Arc<ChildPlayer>>,
+}
+
+impl BareActivities {
+    async fn start_children(&self, ctx: &ActivityContext, call: usize) -> anyhow::Result<()> {
+        let workflow = ctx.info().workflow_id.as_deref();
+        let task = workflow.and_then(|id| id.strip_prefix(ID_PREFIX));
+        match (&self.children, task) {
+            (Some(children), Some(task)) => children.play(task, call).await,
+            _ => Ok(()),
+        }
+    }
+}
 
 #[activities]
-impl NoopActivities {
+impl BareActivities {
     #[activity(name = "bench.local")]
-    #[expect(clippy::unused_async, reason = "Temporal's macro requires the signature")]
     pub(crate) async fn on_local(
-        _ctx: ActivityContext,
+        self: Arc<Self>,
+        ctx: ActivityContext,
         payload: SizedPayload,
     ) -> Result<String, ActivityError> {
+        self.start_children(&ctx, payload.call).await.map_err(final_error)?;
         Ok(text(payload.result))
     }
 
     #[activity(name = "bench.job")]
     pub(crate) async fn on_job(
+        self: Arc<Self>,
         ctx: ActivityContext,
         payload: SizedPayload,
     ) -> Result<String, ActivityError> {
@@ -253,9 +296,17 @@ impl NoopActivities {
             (payload.update, ctx.workflow_handle::<BareWorkflow>())
         {
             let options = WorkflowExecuteUpdateOptions::builder().build();
-            let payload = SizedPayload::new(input, result, None);
+            let payload = SizedPayload::new(payload.call, input, result, None);
             handle.execute_update(BareWorkflow::notify, payload, options).await?;
         }
+        self.start_children(&ctx, payload.call).await.map_err(final_error)?;
         Ok(text(payload.result))
     }
+}
+
+/// Converts an error to one that ends the activity: a second attempt would start every child again.
+#[expect(clippy::print_stderr, reason = "the workflow reports only that an activity failed")]
+fn final_error(error: anyhow::Error) -> ActivityError {
+    eprintln!("lab: {error:#}");
+    ApplicationFailure::builder(error).non_retryable(true).build().into()
 }

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::process::Stdio;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use tamma_core::ids::TaskId;
 use tamma_core::rules::Rules;
 use tamma_core::task::Task;
@@ -15,9 +16,13 @@ use tamma_testkit::sample::{sample_task, sample_work};
 use tamma_testkit::tamma_process::TammaProcess;
 use tamma_testkit::{Cluster, sample_plan, temporal};
 use temporalio_client::Client;
+use tokio::process::Command;
 use uuid::Uuid;
 
+use super::children::ChildRecorder;
+use super::git_log::GitLog;
 use super::meter;
+use super::temporal::TemporalArgs;
 
 /// Durability of database writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,14 +52,26 @@ pub(crate) struct BenchCluster {
     pub(crate) client: Client,
     /// Rules of all tasks.
     pub(crate) rules: Rules,
+    /// Records the child processes of Tamma's worker.
+    pub(crate) recorder: ChildRecorder,
+    temporal: TemporalArgs,
 }
 
 impl BenchCluster {
     /// Starts the servers and registers a project. Its agent changes `files` files per task.
     pub(crate) async fn start(durability: Durability, files: usize) -> Result<Self> {
+        Self::start_with(durability, files, TemporalArgs::default()).await
+    }
+
+    /// Starts the servers with a chosen Temporal, and registers a project.
+    pub(crate) async fn start_with(
+        durability: Durability,
+        files: usize,
+        choice: TemporalArgs,
+    ) -> Result<Self> {
         let fast = if durability == Durability::Fast { &FAST[..] } else { &[] };
-        let cluster = Cluster::builder()
-            .private_servers()
+        let cluster = choice
+            .add_to(Cluster::builder())?
             .database_settings(&SETTINGS)
             .database_settings(fast)
             .start()
@@ -64,10 +81,13 @@ impl BenchCluster {
         cluster.store.ensure_partitions(today(), 3).await?;
         let client = temporal::connect(&cluster.temporal_address()?).await?;
         let (repository, script) = (Repository::new()?, script_of(files, None));
-        let project =
-            cluster.add_project(1, "greeter", repository, &script, |config| config).await?;
+        let recorder = ChildRecorder::create(cluster.folder(), &tamma_testkit::agent::program()?)?;
+        let agent = recorder.agent().display().to_string();
+        let project = cluster
+            .add_project(1, "greeter", repository, &script, |config| config.command(&agent))
+            .await?;
         let rules = project.rules(&BTreeMap::new())?;
-        Ok(Self { cluster, project, database, client, rules })
+        Ok(Self { cluster, project, database, client, rules, recorder, temporal: choice })
     }
 
     /// Returns the connection to the database.
@@ -90,9 +110,48 @@ impl BenchCluster {
         self.start_worker_with(&["--slots", &slots.to_string()]).await
     }
 
+    /// Starts Tamma's worker, and counts its git processes.
+    pub(crate) async fn start_worker_with_git_log(&self, log: &GitLog) -> Result<TammaProcess> {
+        let worker = self.cluster.new_worker("work")?.with_env("PATH", log.search_path()?);
+        self.started(worker.with_env("TAMMA_LOG", "error")).await
+    }
+
     async fn start_worker_with(&self, arguments: &[&str]) -> Result<TammaProcess> {
         let worker = self.cluster.new_worker("work")?.with_args(arguments);
         self.started(worker.with_env("TAMMA_LOG", "error")).await
+    }
+
+    /// Starts Tamma's worker, with the recording programs before the real ones.
+    pub(crate) async fn start_recorded_worker(&self) -> Result<TammaProcess> {
+        let worker = self.cluster.new_worker("work")?.with_env("PATH", self.recorder.start()?);
+        self.started(worker.with_env("TAMMA_LOG", "error")).await
+    }
+
+    /// Deletes the branches of earlier tasks, so that no variant pays for those of the others.
+    pub(crate) async fn delete_task_branches(&self) -> Result<()> {
+        let mut repositories = vec![self.project.repository.path().to_owned()];
+        let mirrors = std::fs::read_dir(self.folder().join("work/work/mirrors"));
+        let mirrors = mirrors.into_iter().flatten().flatten().map(|entry| entry.path());
+        repositories.extend(mirrors.filter(|path| path.is_dir()));
+        // A command without a shell would need its own pipe.
+        let script = "git for-each-ref --format='delete %(refname)' refs/heads/tamma refs/tamma \
+                      | git update-ref --stdin";
+        for repository in repositories {
+            let output = Command::new("sh")
+                .args(["-c", script])
+                .current_dir(&repository)
+                .stdin(Stdio::null())
+                .output()
+                .await?;
+            let stderr = String::from_utf8_lossy(&output.stderr);
+            ensure!(output.status.success(), "cannot delete task branches: {}", stderr.trim());
+        }
+        Ok(())
+    }
+
+    /// Returns the IDs of the main processes of Temporal.
+    pub(crate) fn temporal_pids(&self) -> Result<Vec<u32>> {
+        self.temporal.pids(&self.cluster)
     }
 
     /// Starts Tamma's server.
@@ -123,16 +182,25 @@ impl BenchCluster {
         self.project.write_script(&script_of(1, until))
     }
 
+    /// Makes new agents plan and change another number of files.
+    pub(crate) fn plan_files(&self, files: usize) -> Result<()> {
+        self.project.write_script(&script_of(files, None))
+    }
+
     /// Returns the task with a number.
     pub(crate) fn task(&self, number: u64) -> Task {
         sample_task(id(number), self.project.id)
     }
 
-    /// Returns the IDs of the main processes of Temporal and PostgreSQL.
+    /// Returns the IDs of the main processes of a Temporal dev server and PostgreSQL.
     pub(crate) fn server_pids(&self) -> Result<[u32; 2]> {
         let temporal = self.cluster.temporal()?.pid().context("Temporal does not run")?;
-        let postgres = self.cluster.postgres()?.pid().context("PostgreSQL does not run")?;
-        Ok([temporal, postgres])
+        Ok([temporal, self.postgres_pid()?])
+    }
+
+    /// Returns the ID of the main process of PostgreSQL.
+    pub(crate) fn postgres_pid(&self) -> Result<u32> {
+        self.cluster.postgres()?.pid().context("PostgreSQL does not run")
     }
 }
 
@@ -141,10 +209,11 @@ pub(crate) fn pid(process: &TammaProcess) -> Result<u32> {
     process.pid().context("a measured process has exited")
 }
 
-/// Returns the ID of a numbered task. The first digits differ, as in real IDs.
+/// Returns the ID of a numbered task. The first digits differ, as in real IDs, and so do the last ones,
+/// which name its branch.
 pub(crate) fn id(number: u64) -> TaskId {
-    let first = u128::from(number) << 80;
-    TaskId(Uuid::from_u128(0x0192_a000_0000_7000_8000_0000_0000_0000 | first))
+    let number = u128::from(number);
+    TaskId(Uuid::from_u128(0x0192_a000_0000_7000_8000_0000_0000_0000 | (number << 80) | number))
 }
 
 /// Returns the script of an agent that responds at once and reports its cost, so that nothing waits for

@@ -18,13 +18,30 @@ fn sum<'a>(payloads: impl IntoIterator<Item = &'a Payload>) -> usize {
     payloads.into_iter().map(|payload| payload.data.len()).sum()
 }
 
-/// Extracts the call sequence of a task from its history.
+/// Calls of a recorded task.
+#[derive(Debug)]
+pub(crate) struct RecordedCalls {
+    /// Calls, for the bare workflow.
+    pub(crate) sequence: CallSequence,
+    /// Start of the task, as a time since the epoch.
+    pub(crate) start: Duration,
+    /// Position and end of each call with an activity, as a time since the epoch, in order.
+    pub(crate) ends: Vec<(usize, Duration)>,
+}
+
+/// Returns the time of an event since the epoch.
+fn time_of(event: &HistoryEvent) -> Option<Duration> {
+    let at = event.event_time.as_ref()?;
+    Some(Duration::new(at.seconds.unsigned_abs(), u32::try_from(at.nanos).unwrap_or_default()))
+}
+
+/// Extracts the calls of a task from its history.
 ///
 /// `local_inputs` has the input sizes of the local activities in order, which no history contains.
-pub(crate) fn call_sequence(
+pub(crate) fn recorded_calls(
     events: &[HistoryEvent],
     local_inputs: &[usize],
-) -> Result<CallSequence> {
+) -> Result<RecordedCalls> {
     let attributes = || events.iter().filter_map(|event| event.attributes.as_ref());
     let mut results = BTreeMap::new();
     let mut updates = Vec::new();
@@ -47,17 +64,20 @@ pub(crate) fn call_sequence(
     let mut updates = updates.into_iter().zip(responses);
     let mut local_inputs = local_inputs.iter().copied();
     let (mut calls, mut started, mut result) = (Vec::new(), 0, 0);
+    let (mut ends, mut scheduled) = (Vec::new(), BTreeMap::new());
     for event in events {
         let Some(attribute) = &event.attributes else { continue };
         match attribute {
             A::WorkflowExecutionStartedEventAttributes(it) => started = bytes(it.input.as_ref()),
             A::MarkerRecordedEventAttributes(it) => {
                 let input = local_inputs.next().context("a local activity without input size")?;
+                ends.extend(time_of(event).map(|end| (calls.len(), end)));
                 calls.push(WorkflowCall::Local(input, bytes(it.details.get("result"))));
             }
             A::ActivityTaskScheduledEventAttributes(it) => {
                 let queue = it.task_queue.as_ref().map(|queue| queue.name.as_str());
                 let on_agent_queue = queue == Some(tamma_flow::AGENT_TASK_QUEUE);
+                scheduled.insert(event.event_id, calls.len());
                 calls.push(WorkflowCall::Start(ActivityCall {
                     on_agent_queue,
                     input: bytes(it.input.as_ref()),
@@ -65,7 +85,11 @@ pub(crate) fn call_sequence(
                     update: if on_agent_queue { updates.next() } else { None },
                 }));
             }
-            A::ActivityTaskCompletedEventAttributes(_) => calls.push(WorkflowCall::Await),
+            A::ActivityTaskCompletedEventAttributes(it) => {
+                let start = scheduled.get(&it.scheduled_event_id).copied();
+                ends.extend(start.zip(time_of(event)));
+                calls.push(WorkflowCall::Await);
+            }
             A::WorkflowExecutionUpdateAcceptedEventAttributes(_) => {
                 calls.push(WorkflowCall::ReceiveUpdate);
             }
@@ -93,7 +117,10 @@ pub(crate) fn call_sequence(
             other => bail!("unexpected event in a task's history: {other:?}"),
         }
     }
-    Ok(CallSequence { calls, result, filler: String::new() }.padded(started))
+    ends.sort_by_key(|(_, end)| *end);
+    let sequence = CallSequence { calls, result, filler: String::new() }.padded(started);
+    let start = events.first().and_then(time_of).context("the history has no start")?;
+    Ok(RecordedCalls { sequence, start, ends })
 }
 
 fn outcome(outcome: &temporalio_common::protos::temporal::api::update::v1::Outcome) -> usize {
@@ -123,9 +150,7 @@ impl HistoryTimes {
             list.extend(from.map(|from| to.saturating_sub(from)));
         };
         for event in events {
-            let Some(at) = &event.event_time else { continue };
-            let nanos = u32::try_from(at.nanos).unwrap_or_default();
-            let at = Duration::new(at.seconds.unsigned_abs(), nanos);
+            let Some(at) = time_of(event) else { continue };
             match &event.attributes {
                 Some(
                     A::WorkflowExecutionStartedEventAttributes(_)

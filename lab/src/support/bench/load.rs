@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
+use futures_util::stream::{self, FuturesUnordered, StreamExt as _, TryStreamExt as _};
 use tamma_core::actor::Actor;
 use tamma_core::task_loop::{State, TaskReceived, begin};
 use tamma_core::version::Edition;
@@ -32,6 +32,8 @@ const MAX_HISTORIES: usize = 200;
 pub(crate) enum Subject {
     /// Bare Temporal workflow with the calls of a task.
     Bare(CallSequence),
+    /// Bare Temporal workflow with the calls and the child processes of a task.
+    BareChildren(CallSequence),
     /// Tamma's worker.
     Loop,
     /// Tamma's workflow and writes, with no-op jobs.
@@ -43,6 +45,7 @@ impl Subject {
     pub(crate) fn name(&self) -> &'static str {
         match self {
             Self::Bare(_) => "bare Temporal",
+            Self::BareChildren(_) => "bare, same children",
             Self::Loop => "loop",
             Self::Stubbed => "loop, no-op jobs",
         }
@@ -52,10 +55,20 @@ impl Subject {
     pub(crate) async fn worker(&self, cluster: &BenchCluster) -> Result<TammaProcess> {
         match self {
             Self::Bare(_) => cluster.start_lab_worker("bare").await,
+            Self::BareChildren(_) => cluster.start_lab_worker("bare-children").await,
             Self::Loop => cluster.start_worker().await,
             Self::Stubbed => cluster.start_lab_worker("stubs-1").await,
         }
     }
+}
+
+/// Way to start tasks.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Load {
+    /// Closed loop: a task starts when another one ends, so that this number runs at a time.
+    Closed(usize),
+    /// Open loop: this number of tasks starts per second, whether or not others end.
+    Open(f64),
 }
 
 /// Source of task numbers, each used once.
@@ -93,6 +106,10 @@ pub(crate) struct Measurement {
     pub(crate) rows: f64,
     /// SQL statements per task.
     pub(crate) statements: f64,
+    /// Bytes of the write-ahead log per task.
+    pub(crate) wal: f64,
+    /// Growth of the database per task, in bytes.
+    pub(crate) size: f64,
 }
 
 impl Measurement {
@@ -137,6 +154,28 @@ pub(crate) async fn drive(
         .await
 }
 
+/// Starts tasks at a fixed rate and returns the workflow ID and duration of each.
+async fn drive_open(
+    cluster: &BenchCluster,
+    subject: &Subject,
+    counter: &TaskCounter,
+    tasks: usize,
+    per_second: f64,
+) -> Result<Vec<(String, Duration)>> {
+    let mut ticks = tokio::time::interval(Duration::from_secs_f64(1.0 / per_second));
+    let (mut running, mut started, mut done) = (FuturesUnordered::new(), 0, Vec::new());
+    while done.len() < tasks {
+        tokio::select! {
+            _ = ticks.tick(), if started < tasks => {
+                started += 1;
+                running.push(run_one(cluster, subject, counter.next()));
+            }
+            Some(ended) = running.next(), if !running.is_empty() => done.push(ended?),
+        }
+    }
+    Ok(done)
+}
+
 async fn run_one(
     cluster: &BenchCluster,
     subject: &Subject,
@@ -144,8 +183,8 @@ async fn run_one(
 ) -> Result<(String, Duration)> {
     let start = now();
     let id = match subject {
-        Subject::Bare(sequence) => {
-            let id = format!("bare-{}", cluster::id(number));
+        Subject::Bare(sequence) | Subject::BareChildren(sequence) => {
+            let id = bare::workflow_id(cluster::id(number));
             let task_loop = begin(&received(cluster, number)?, &cluster.rules).next;
             let attributes = SearchAttributes::new(search_attributes::initial_values(&task_loop));
             let options = WorkflowStartOptions::new(bare::QUEUE, id.clone())
@@ -154,7 +193,8 @@ async fn run_one(
                 .build();
             let handle =
                 cluster.client.start_workflow(BareWorkflow::run, sequence.clone(), options).await?;
-            handle.get_result(WorkflowGetResultOptions::default()).await?;
+            let result = handle.get_result(WorkflowGetResultOptions::default()).await?;
+            ensure!(!bare::is_failure(&result), "an activity of `{id}` failed");
             id
         }
         Subject::Loop | Subject::Stubbed => {
@@ -211,24 +251,31 @@ pub(crate) async fn measure(
     subject: &Subject,
     counter: &TaskCounter,
     tasks: usize,
-    concurrency: usize,
+    load: Load,
 ) -> Result<Measurement> {
+    cluster.delete_task_branches().await?;
     let mut worker = subject.worker(cluster).await?;
-    drive(cluster, subject, counter, concurrency.clamp(4, 20), concurrency).await?;
-    let [temporal, postgres] = cluster.server_pids()?;
+    let warm_up = match load {
+        Load::Closed(concurrency) => concurrency.clamp(4, 20),
+        Load::Open(_) => 4,
+    };
+    drive(cluster, subject, counter, warm_up, warm_up).await?;
+    let (postgres, temporal) = (cluster.postgres_pid()?, cluster.temporal_pids()?);
     let worker_pid = cluster::pid(&worker)?;
     let spent = || {
-        (
-            meter::cpu_time(worker_pid),
-            meter::cpu_time(temporal).all(),
-            meter::cpu_time(postgres).all(),
-        )
+        let temporal: Duration = temporal.iter().map(|pid| meter::cpu_time(*pid).all()).sum();
+        (meter::cpu_time(worker_pid), temporal, meter::cpu_time(postgres).all())
     };
+    let bytes_before = meter::database_bytes(&cluster.database).await?;
     let counted = meter::database(&cluster.database).await?;
     let (before, start) = (spent(), now());
-    let done = drive(cluster, subject, counter, tasks, concurrency).await?;
+    let done = match load {
+        Load::Closed(concurrency) => drive(cluster, subject, counter, tasks, concurrency).await?,
+        Load::Open(per_second) => drive_open(cluster, subject, counter, tasks, per_second).await?,
+    };
     let (wall, after) = (start.elapsed(), spent());
     let counts = meter::database(&cluster.database).await?;
+    let bytes_after = meter::database_bytes(&cluster.database).await?;
     let mut measured = Measurement {
         tasks,
         wall,
@@ -236,8 +283,13 @@ pub(crate) async fn measure(
         worker: after.0.since(before.0),
         temporal: after.1.saturating_sub(before.1),
         postgres: after.2.saturating_sub(before.2),
-        rows: per_task(float(counts.rows.saturating_sub(counted.rows)), tasks),
-        statements: per_task(float(counts.statements.saturating_sub(counted.statements)), tasks),
+        rows: per_task(float(counts.total_rows().saturating_sub(counted.total_rows())), tasks),
+        statements: per_task(
+            float(counts.total_statements().saturating_sub(counted.total_statements())),
+            tasks,
+        ),
+        wal: per_task(float(bytes_after.wal.saturating_sub(bytes_before.wal)), tasks),
+        size: per_task(float(bytes_after.size.saturating_sub(bytes_before.size)), tasks),
         ..Measurement::default()
     };
     worker.stop().await?;

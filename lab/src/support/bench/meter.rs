@@ -6,6 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
+use serde::Deserialize;
 use tokio::process::Command;
 
 /// Clock ticks per second in `/proc`. The value is fixed on Linux.
@@ -115,31 +116,78 @@ pub(crate) fn disk(folder: &Path) -> u64 {
 }
 
 /// Counters of the database.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 pub(crate) struct DatabaseCounts {
-    /// Rows in all tables.
-    pub(crate) rows: u64,
-    /// Executed statements; each is a round trip.
-    pub(crate) statements: u64,
+    /// Rows by table. Partitions count for their table.
+    pub(crate) rows: BTreeMap<String, u64>,
+    /// Executed statements by the start of their text. Each is a round trip.
+    pub(crate) statements: BTreeMap<String, u64>,
+}
+
+impl DatabaseCounts {
+    /// Returns the rows of all tables.
+    pub(crate) fn total_rows(&self) -> u64 {
+        self.rows.values().sum()
+    }
+
+    /// Returns the number of all statements.
+    pub(crate) fn total_statements(&self) -> u64 {
+        self.statements.values().sum()
+    }
 }
 
 const COUNTS: &str = "
-SELECT (
-    SELECT coalesce(sum((xpath('/row/c/text()', query_to_xml(
-        format('SELECT count(*) AS c FROM %s', oid::regclass), false, true, ''
-    )))[1]::text::bigint), 0)
-    FROM pg_class WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace
-) || ' ' || (
-    SELECT coalesce(sum(calls), 0) FROM pg_stat_statements
-    WHERE dbid = (SELECT oid FROM pg_database WHERE datname = current_database())
-    AND query NOT LIKE '%pg_stat_statements%' AND query NOT LIKE 'SELECT count(*) AS c %'
+SELECT jsonb_build_object(
+    'rows', (
+        SELECT coalesce(jsonb_object_agg(name, rows), '{}') FROM (
+            SELECT coalesce(parent.relname, child.relname) AS name, sum((xpath('/row/c/text()',
+                query_to_xml(
+                    format('SELECT count(*) AS c FROM %s', child.oid::regclass), false, true, ''
+                )
+            ))[1]::text::bigint) AS rows
+            FROM pg_class AS child
+            LEFT JOIN pg_inherits ON pg_inherits.inhrelid = child.oid
+            LEFT JOIN pg_class AS parent ON parent.oid = pg_inherits.inhparent
+            WHERE child.relkind = 'r' AND child.relnamespace = 'public'::regnamespace
+            GROUP BY 1
+        ) AS tables
+    ),
+    'statements', (
+        SELECT coalesce(jsonb_object_agg(name, calls), '{}') FROM (
+            SELECT left(btrim(regexp_replace(query, '\\s+', ' ', 'g')), 100) AS name,
+                sum(calls) AS calls
+            FROM pg_stat_statements
+            WHERE dbid = (SELECT oid FROM pg_database WHERE datname = current_database())
+            AND query NOT LIKE '%pg_stat_statements%' AND query NOT LIKE 'SELECT count(*) AS c %'
+            GROUP BY 1
+        ) AS executed
+    )
 )";
 
 /// Reads the counters of the database.
 pub(crate) async fn database(url: &str) -> Result<DatabaseCounts> {
     let output = sql(url, COUNTS).await?;
-    let (rows, statements) = output.split_once(' ').context("expected two numbers")?;
-    Ok(DatabaseCounts { rows: rows.parse()?, statements: statements.parse()? })
+    serde_json::from_str(&output).with_context(|| format!("expected counters: {output}"))
+}
+
+/// Bytes that the database has written and uses. They grow without tasks, too, so they are no counters.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct DatabaseBytes {
+    /// Bytes written to the write-ahead log so far.
+    pub(crate) wal: u64,
+    /// Size of the database.
+    pub(crate) size: u64,
+}
+
+const BYTES: &str = "
+SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0')::bigint
+|| ' ' || pg_database_size(current_database())";
+
+/// Reads the bytes that the database has written and uses.
+pub(crate) async fn database_bytes(url: &str) -> Result<DatabaseBytes> {
+    let output = sql(url, BYTES).await?;
+    let (wal, size) = output.split_once(' ').context("expected two numbers")?;
+    Ok(DatabaseBytes { wal: wal.parse()?, size: size.parse()? })
 }
 
 /// Runs SQL with `psql` and returns its output. Only `tamma-store` has a database library, and these

@@ -16,7 +16,8 @@ use temporalio_sdk::runtime::worker_tuner::{FixedSizeSlotSupplier, TunerHolder};
 use temporalio_sdk::{Runtime, Worker, WorkerOptions};
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::bare::{self, BareWorkflow, NoopActivities};
+use super::bare::{self, BareActivities, BareWorkflow};
+use super::children::{ChildPlan, ChildPlayer};
 use super::stubs::StubActivities;
 
 /// Number of agent slots, as in Tamma.
@@ -55,7 +56,8 @@ macro_rules! agent_options {
     };
 }
 
-/// Runs a child process: `bare`, or `stubs` with the number of files of a plan, such as `stubs-1`.
+/// Runs a child process: `bare`, `bare-children`, or `stubs` with the number of files of a plan, such as
+/// `stubs-1`.
 ///
 /// Returns on SIGTERM.
 pub(crate) async fn run_role(
@@ -71,16 +73,19 @@ pub(crate) async fn run_role(
     };
     #[expect(clippy::print_stdout, reason = "the parent process waits for this line")]
     let ready = || println!("working");
-    match role.strip_prefix("stubs-").map(str::parse) {
-        Some(files) => {
-            let store = Store::connect(database).await?;
-            let local_inputs = Arc::new(Mutex::new(Vec::new()));
-            let stubs = stubs(store, folder, files?, local_inputs).await?;
-            run_stubs(client, stubs, ready, stopped).await
-        }
-        None if role == "bare" => run_bare(client, ready, stopped).await,
-        None => bail!("unknown role `{role}`"),
+    if let Some(files) = role.strip_prefix("stubs-") {
+        let store = Store::connect(database).await?;
+        let local_inputs = Arc::new(Mutex::new(Vec::new()));
+        let stubs = stubs(store, folder, files.parse()?, local_inputs).await?;
+        return run_stubs(client, stubs, ready, stopped).await;
     }
+    let children = match role {
+        "bare" => None,
+        "bare-children" => Some(ChildPlan::read(folder)?),
+        _ => bail!("unknown role `{role}`"),
+    };
+    let children = children.map(|plan| Arc::new(ChildPlayer::new(plan)));
+    run_bare(client, BareActivities { children }, ready, stopped).await
 }
 
 /// Creates stub activities.
@@ -113,13 +118,14 @@ pub(crate) async fn run_stubs(
 
 async fn run_bare(
     client: Client,
+    activities: BareActivities,
     ready: impl FnOnce(),
     until: impl Future<Output = Result<()>>,
 ) -> Result<()> {
     let workflows = WorkerOptions::new(bare::QUEUE)
         .register_workflow::<BareWorkflow>()?
-        .register_activities(NoopActivities);
-    let agents = WorkerOptions::new(bare::AGENT_QUEUE).register_activities(NoopActivities);
+        .register_activities(activities.clone());
+    let agents = WorkerOptions::new(bare::AGENT_QUEUE).register_activities(activities);
     run(client, workflow_options!(workflows), agent_options!(agents), ready, until).await
 }
 

@@ -27,7 +27,7 @@ pub(crate) struct Args {
     /// Label
     #[arg(long, value_name = "WORD")]
     label: Option<String>,
-    /// Words in the title or description
+    /// Words, or their beginnings, in the title or description
     #[arg(long, value_name = "WORDS")]
     search: Option<String>,
     /// Project name

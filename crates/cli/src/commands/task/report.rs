@@ -76,11 +76,15 @@ pub(super) fn run(arguments: &Args) -> Result<ExitCode> {
 fn format_report(report: &TaskReport) -> String {
     let state = paint(report.state.label(), style::state_colour(report.state));
     let about = if report.spend.estimated { "~" } else { "" };
+    let cost = if report.is_cost_unknown() {
+        "unknown cost".to_owned()
+    } else {
+        format!("{about}{}", style::format_usd(report.spend.usd))
+    };
     let mut text = format!(
-        "{}\n{state}, {}, {about}{}, {} tokens",
+        "{}\n{state}, {}, {cost}, {} tokens",
         styled(&sanitize(&report.title), STRONG),
         pluralize(report.iterations.len(), "iteration"),
-        style::format_usd(report.spend.usd),
         style::format_number(report.spend.tokens),
     );
     if !report.tier_runs.is_empty() {

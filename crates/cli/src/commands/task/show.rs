@@ -6,10 +6,10 @@ use std::process::ExitCode;
 use anyhow::Result;
 use chrono::{DateTime, FixedOffset, Utc};
 use tamma_core::plan::criterion_id;
-use tamma_core::task_loop::AnswerKind;
+use tamma_core::task_loop::{AnswerKind, State};
 use tamma_server::dto::{
     AftercareView, IterationOutcome, IterationSummary, PlanVersion, PullRequestView, RiskReport,
-    RunDetail, RunList, StateTime, TaskDetail,
+    RunDetail, RunList, StateTime, TaskCard, TaskDetail,
 };
 
 use super::list::{new_table, render_table};
@@ -174,7 +174,14 @@ pub(crate) fn format_task(
             .iter()
             .map(|it| format!("by {} {}", sanitize(&it.by), format_ago(it.at, now))),
     );
-    rows.add_all("attempt", detail.iterations.iter().map(iteration_summary));
+    let last = detail.iterations.last().map(|run| run.number);
+    rows.add_all(
+        "attempt",
+        detail
+            .iterations
+            .iter()
+            .map(|run| iteration_summary(run, Some(card).filter(|_| Some(run.number) == last))),
+    );
     rows.add_all("criterion", detail.acceptance_criteria.iter().map(|text| sanitize(text)));
     if !detail.card.labels.is_empty() {
         rows.add("labels", sanitize(&detail.card.labels.join(", ")));
@@ -210,31 +217,36 @@ pub(crate) fn format_task(
     add_aftercare(&mut rows, &detail.aftercare, now);
     rows.add("id", card.id.to_string());
     let mut text = rows.0;
+    push_sections(&mut text, detail, runs, now);
+    text
+}
+
+/// Adds what needs more than a line: texts, runs, and the commands that answer a question.
+fn push_sections(text: &mut String, detail: &TaskDetail, runs: &[RunDetail], now: DateTime<Utc>) {
     if !detail.description.trim().is_empty() {
-        style::push_fmt(&mut text, format_args!("\n\n{}", indent(&detail.description)));
+        style::push_fmt(text, format_args!("\n\n{}", indent(&detail.description)));
     }
     if !detail.knowledge.is_empty() {
-        style::push_fmt(&mut text, format_args!("\n\n{}", format_knowledge(detail)));
+        style::push_fmt(text, format_args!("\n\n{}", format_knowledge(detail)));
     }
     if let Some(content) = detail.plan.as_ref().and_then(|plan| plan.content.as_ref()) {
-        style::push_fmt(&mut text, format_args!("\n\n{}", format_plan(content)));
+        style::push_fmt(text, format_args!("\n\n{}", format_plan(content)));
     }
     if !runs.is_empty() {
-        style::push_fmt(&mut text, format_args!("\n\n{}", format_runs(runs, now)));
+        style::push_fmt(text, format_args!("\n\n{}", format_runs(runs, now)));
     }
     if detail.iterations.iter().any(is_failed) {
         style::push_fmt(
-            &mut text,
-            format_args!("\n\nFailures and decisions: tamma task report {}", card.short),
+            text,
+            format_args!("\n\nFailures and decisions: tamma task report {}", detail.card.short),
         );
     }
-    if card.waits_for_person {
-        text += "\n\nAnswer with:";
+    if detail.card.waits_for_person {
+        text.push_str("\n\nAnswer with:");
         for command in suggested_commands(detail) {
-            style::push_fmt(&mut text, format_args!("\n    {command}"));
+            style::push_fmt(text, format_args!("\n    {command}"));
         }
     }
-    text
 }
 
 /// Returns the number and the address of the task's issue.
@@ -290,9 +302,16 @@ fn add_aftercare(rows: &mut KeyValueRows, found: &[AftercareView], now: DateTime
     );
 }
 
-/// Returns `true` for an attempt that gates or the review rejected.
+/// Returns `true` for an attempt that gates, the review or a person rejected.
 fn is_failed(run: &IterationSummary) -> bool {
-    matches!(run.ending, Some(IterationOutcome::GatesFailed | IterationOutcome::ReviewFailed))
+    matches!(
+        run.ending,
+        Some(
+            IterationOutcome::GatesFailed
+                | IterationOutcome::ReviewFailed
+                | IterationOutcome::ChangesRequested
+        )
+    )
 }
 
 /// Formats the time that a task spent in a state.
@@ -396,7 +415,8 @@ fn risk_summary(risk: &RiskReport) -> String {
     text
 }
 
-fn iteration_summary(run: &IterationSummary) -> String {
+/// Formats an attempt. `card` is the task, for its last attempt.
+fn iteration_summary(run: &IterationSummary, card: Option<&TaskCard>) -> String {
     let mut text = format!("#{}", run.number);
     if let Some(tier) = run.tier {
         style::push_fmt(&mut text, format_args!(" {tier}"));
@@ -406,12 +426,25 @@ fn iteration_summary(run: &IterationSummary) -> String {
     }
     match run.ending {
         Some(ending) => style::push_fmt(&mut text, format_args!(": {}", humanize(&ending))),
-        None => text += ": running",
+        None => style::push_fmt(&mut text, format_args!(": {}", open_attempt_text(run, card))),
     }
     if let Some(score) = run.score {
         style::push_fmt(&mut text, format_args!(", score {score}"));
     }
     text
+}
+
+/// Returns what an attempt without a result is waiting for.
+fn open_attempt_text(run: &IterationSummary, card: Option<&TaskCard>) -> &'static str {
+    let is_finished = run.finished_at.is_some();
+    match card.map(|card| (card.state, card.waits_for_person)) {
+        Some((State::InProgress, _)) if !is_finished => "running",
+        Some((State::Testing, _)) if is_finished => State::Testing.label(),
+        Some((State::QualityReview, true)) if is_finished => "awaiting review",
+        Some((State::QualityReview, false)) if is_finished => State::QualityReview.label(),
+        _ if is_finished => "not reviewed",
+        _ => "not finished",
+    }
 }
 
 fn format_plan(plan: &tamma_core::plan::Plan) -> String {
@@ -563,6 +596,31 @@ pub(crate) mod tests {
             tamma change-task 1a2b3c4d TEXT
             tamma cancel 1a2b3c4d --reason TEXT
         ");
+    }
+
+    #[test]
+    fn an_attempt_without_a_result_says_what_it_is_waiting_for() {
+        let detail = awaiting_approval();
+        let finished = IterationSummary { ending: None, ..detail.iterations[0].clone() };
+        let finished = IterationSummary { finished_at: Some(detail.card.since), ..finished };
+        let started = IterationSummary { finished_at: None, ..finished.clone() };
+        let card =
+            |state, waits_for_person| TaskCard { state, waits_for_person, ..detail.card.clone() };
+        for (run, state, waits, expected) in [
+            (&started, State::InProgress, false, "running"),
+            (&started, State::Cancelled, false, "not finished"),
+            (&finished, State::Testing, false, "running gates"),
+            (&finished, State::QualityReview, false, "in review"),
+            (&finished, State::QualityReview, true, "awaiting review"),
+            (&finished, State::Cancelled, false, "not reviewed"),
+        ] {
+            let text = iteration_summary(run, Some(&card(state, waits)));
+            assert!(text.ends_with(&format!(": {expected}")), "{state:?}: {text}");
+        }
+        assert!(iteration_summary(&started, None).ends_with(": not finished"));
+        let sent_back =
+            IterationSummary { ending: Some(IterationOutcome::ChangesRequested), ..started };
+        assert!(iteration_summary(&sent_back, None).ends_with(": changes requested"));
     }
 
     #[test]

@@ -15,7 +15,7 @@ use tamma_core::review::{Fingerprint, GateCounts};
 use tamma_core::rules::{HaltCondition, Rules};
 use tamma_core::stuck::{ATTEMPT_HISTORY, AttemptRecord, AttemptSimilarity, detect};
 use tamma_core::task_loop::{
-    Action, AlertKind, AlertSeverity, Job, Outcome, Refusal, State, Trigger,
+    Action, AlertKind, AlertSeverity, Job, Outcome, Refusal, State, Step, StepRecord, Trigger,
 };
 use tamma_core::tier::Tier;
 use tamma_core::version::Edition;
@@ -317,6 +317,39 @@ fn a_failed_gate_retries_with_a_brief() {
     let Some(Job::Implement(run_spec)) = world.started_job() else { panic!("a run") };
     assert_eq!((run_spec.brief.as_ref(), run_spec.iteration), (Some(&text("brief")), 2));
     assert_eq!((run_spec.plan.version, run_spec.tier), (1, Tier::Simple));
+}
+
+/// Returns the text of the alert about the last step, as people get it.
+fn alert_text(world: &World) -> String {
+    let step = Step {
+        next: world.it.clone(),
+        commands: world.commands.clone(),
+        entries: world.log.clone(),
+    };
+    let record = StepRecord::new(1, world.now, step);
+    let [alert] = world.alerts()[..] else { panic!("one alert: {:?}", world.alerts()) };
+    record.alert_cause(alert).to_string()
+}
+
+#[test]
+fn an_alert_about_a_change_that_is_sent_back_names_what_failed() {
+    let mut world = World::new();
+    world.fail_gates(1);
+    assert_eq!(alert_text(&world), "a gate failed; work continues");
+    world.walk(State::Testing);
+    world.done(Outcome::Tested(GateCounts { failed: 2, ..GateCounts::default() }));
+    assert_eq!(alert_text(&world), "2 gates failed; work continues");
+    let mut world = World::with(|rules| rules.ceremony.low.human_review = true);
+    world.walk(State::QualityReview).done(passed());
+    world.ask(Action::RequestChanges { commit: commit(9), comments: text("comments") });
+    assert_eq!(alert_text(&world), "changes were requested; work continues");
+    let mut world = World::new();
+    world.walk(State::Committing).done(Outcome::DeliveryRejected(note()));
+    assert_eq!(alert_text(&world), "delivery failed; work continues");
+    let mut world = World::new();
+    let (summary, fingerprint) = (summary(false), Fingerprint::default());
+    world.walk(State::QualityReview).done(Outcome::Reviewed { summary, fingerprint });
+    assert_eq!(alert_text(&world), "review failed; work continues");
 }
 
 #[test]

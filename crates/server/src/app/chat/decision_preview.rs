@@ -1,36 +1,91 @@
-//! What a person sees before they confirm a decision in chat: the plan, the change or the project.
+//! What a person sees before they confirm a decision in chat: the plan, the change or the project, and the
+//! consequence, as the pages state it.
 
 use tamma_chat::{Aspect, ChatAction, ChatContext, RequestedChange};
 use tamma_core::format::{format_usd, pluralize};
 use tamma_core::ids::{ProjectId, TaskId};
+use tamma_core::task_loop::{Action, AnswerKind};
 use tamma_store::RegisteredProject;
 
-use super::MAX_LISTED;
 use super::replies::describe_file_change;
-use crate::app::{App, Error};
+use super::{DEFAULT_REASON, MAX_LISTED, decided_status, stories};
+use crate::app::actions::parse_reason;
+use crate::app::{
+    App, Error, NEW_TASK_CONSEQUENCE, PreviewedAction, Principal, decision_consequence,
+};
+use crate::problem::Problem;
 
 /// Maximum number of lines of the approach.
 const MAX_APPROACH_LINES: usize = 12;
 
 impl App {
-    /// Returns the lines that precede a proposal. Without the plan, its approval is not offered.
+    /// Returns the lines of a proposal: what it is about, and its consequence. Without the plan, its
+    /// approval is not offered.
     pub(super) async fn decision_preview(
         &self,
+        by: &Principal,
         change: &RequestedChange,
         context: &ChatContext,
     ) -> Result<Vec<String>, Error> {
-        let RequestedChange::Task { task, action } = change else { return Ok(Vec::new()) };
-        match action {
-            ChatAction::Approve { .. } | ChatAction::Override { .. } => {
-                self.plan_preview(*task, context).await
+        let mut lines = match change {
+            RequestedChange::Task { task, action } => match action {
+                ChatAction::Approve { .. } | ChatAction::Override { .. } => {
+                    self.plan_preview(*task, context).await?
+                }
+                ChatAction::Accept { .. } => {
+                    let shown = self.show_reply(by, *task, Aspect::Diff).await;
+                    shown.map(|it| it.lines).unwrap_or_default()
+                }
+                _ => Vec::new(),
+            },
+            RequestedChange::Add(_)
+            | RequestedChange::RunPipeline(_)
+            | RequestedChange::Story { .. }
+            | RequestedChange::Lesson { .. } => Vec::new(),
+        };
+        lines.push(self.consequence_line(by, change, context).await?);
+        lines.push("Nothing changes until you say yes.".to_owned());
+        Ok(lines)
+    }
+
+    /// Names the target of a change and describes its consequence.
+    async fn consequence_line(
+        &self,
+        by: &Principal,
+        change: &RequestedChange,
+        context: &ChatContext,
+    ) -> Result<String, Error> {
+        Ok(match change {
+            RequestedChange::Task { task, action } => {
+                let consequence = match previewed_action(action) {
+                    Ok(previewed) => Box::pin(self.preview(*task, by, previewed)).await,
+                    Err(error) => Err(error),
+                };
+                let consequence = consequence.unwrap_or_else(|error| {
+                    format!("The consequence is unknown. {}", Problem::from(error).detail)
+                });
+                match context.task(*task) {
+                    Some(it) => format!("“{}”: {consequence}", it.title),
+                    None => consequence,
+                }
             }
-            ChatAction::Accept { .. } => Ok(self
-                .show_reply(*task, Aspect::Diff)
-                .await
-                .map(|it| it.lines)
-                .unwrap_or_default()),
-            _ => Ok(Vec::new()),
-        }
+            RequestedChange::Lesson { lesson, decision, .. } => {
+                let consequence = decision_consequence(decided_status(*decision));
+                match context.lesson(*lesson) {
+                    Some(it) => format!("“{}”: {consequence}", it.text),
+                    None => consequence.to_owned(),
+                }
+            }
+            RequestedChange::Story { pipeline, action } => {
+                let view = self.pipeline_view(*pipeline).await?;
+                let consequence = stories::pipeline_action(*action).consequence(&view);
+                format!("{}: {consequence}", view.story_id)
+            }
+            RequestedChange::Add(_) => NEW_TASK_CONSEQUENCE.to_owned(),
+            RequestedChange::RunPipeline(_) => {
+                "The phases run one after the other, each with an agent of its own.".to_owned()
+            }
+        })
     }
 
     async fn plan_preview(
@@ -90,4 +145,32 @@ impl App {
             error => error,
         })
     }
+}
+
+/// Returns an action with all that decides about its consequence.
+fn previewed_action(action: &ChatAction) -> Result<PreviewedAction, Error> {
+    let exact = |action: Action| PreviewedAction::Action(Box::new(action));
+    Ok(match action {
+        ChatAction::Approve { .. } => PreviewedAction::Answer(AnswerKind::Approve),
+        ChatAction::Reject { .. } => PreviewedAction::Answer(AnswerKind::Reject),
+        ChatAction::Accept { .. } => PreviewedAction::Answer(AnswerKind::Accept),
+        ChatAction::Rework { .. } => PreviewedAction::Answer(AnswerKind::RequestChanges),
+        ChatAction::Override { .. } => PreviewedAction::Answer(AnswerKind::Override),
+        ChatAction::Modify { .. } => PreviewedAction::Answer(AnswerKind::ChangeTask),
+        ChatAction::Reply { .. } => PreviewedAction::Answer(AnswerKind::Reply),
+        ChatAction::Cancel { .. } => PreviewedAction::Answer(AnswerKind::Cancel),
+        ChatAction::Skip { .. } => PreviewedAction::Answer(AnswerKind::Skip),
+        ChatAction::Abandon { .. } => PreviewedAction::Answer(AnswerKind::Abandon),
+        ChatAction::Convene { .. } => PreviewedAction::Answer(AnswerKind::Convene),
+        ChatAction::Pause => exact(Action::Pause),
+        ChatAction::Resume => exact(Action::Resume),
+        ChatAction::Acknowledge => exact(Action::Acknowledge),
+        ChatAction::Retry { grant } => exact(Action::Retry { grant: *grant }),
+        ChatAction::Continue { grant } => exact(Action::Continue { grant: *grant }),
+        ChatAction::Rate { stars, .. } => exact(Action::Rate { stars: *stars, reason: None }),
+        ChatAction::RollBack { to, reason } => {
+            let reason = parse_reason(reason.as_deref().unwrap_or(DEFAULT_REASON))?;
+            exact(Action::RollBack { to: *to, reason })
+        }
+    })
 }

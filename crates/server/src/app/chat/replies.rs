@@ -4,9 +4,7 @@
 //! sentence to general talk.
 
 use chrono::{Datelike as _, Days, NaiveDate, TimeDelta};
-use tamma_chat::{
-    Aspect, ChatAction, ChatContext, LessonDecision, Period, RequestedChange, TaskSelection, Topic,
-};
+use tamma_chat::{Aspect, Period, TaskSelection, Topic};
 use tamma_core::actor::Actor;
 use tamma_core::cost::Usd;
 use tamma_core::format::{capitalize, format_duration, format_usd, humanize, pluralize};
@@ -18,8 +16,8 @@ use tamma_core::review::patch::{self, PatchLine};
 use tamma_core::task_loop::{AnswerKind, State, Timestamp};
 use tamma_store::{KnowledgeFilter, TaskFilter};
 
-use super::{MAX_LISTED, MAX_SUBJECTS, single_line_reply, stories};
-use crate::app::{App, Error, PageRequest};
+use super::{MAX_LISTED, MAX_SUBJECTS, single_line_reply};
+use crate::app::{App, Error, PageRequest, Principal, preview_answer};
 use crate::clock;
 use crate::dto::{ChatReference, ChatReply, TaskCard, TaskMention};
 
@@ -118,6 +116,7 @@ impl App {
 
     pub(super) async fn show_reply(
         &self,
+        by: &Principal,
         task: TaskId,
         aspect: Aspect,
     ) -> Result<ChatReply, Error> {
@@ -143,7 +142,7 @@ impl App {
                 reply.lines.push("Latest history entries, newest first:".to_owned());
                 reply.references = self.newest_references(task, 5).await?;
             }
-            Aspect::Report => reply = self.topic_reply(Some(task), Topic::Overview).await?,
+            Aspect::Report => reply = self.topic_reply(by, Some(task), Topic::Overview).await?,
         }
         Ok(reply)
     }
@@ -151,6 +150,7 @@ impl App {
     /// Answers a question about a task from its history.
     pub(super) async fn topic_reply(
         &self,
+        by: &Principal,
         task: Option<TaskId>,
         topic: Topic,
     ) -> Result<ChatReply, Error> {
@@ -171,10 +171,45 @@ impl App {
             Topic::Time => duration_reply(&card, &log),
             Topic::Council => self.council_reply(&card, &log).await?,
             Topic::Knowledge => self.knowledge_reply(&card, &log).await?,
-            Topic::Consequence => options_reply(&card, &log),
+            Topic::Consequence => Box::pin(self.options_reply(by, &card, &log)).await?,
             Topic::Overview => self.summary_reply(&card, &log).await?,
         };
         Ok(ChatReply { tasks: vec![task_mention(&card)], ..reply })
+    }
+
+    /// Lists the possible answers, each with its consequence.
+    async fn options_reply(
+        &self,
+        by: &Principal,
+        card: &TaskCard,
+        log: &[HistoryEntry],
+    ) -> Result<ChatReply, Error> {
+        let task_loop = self.task_loop(TaskId(card.id)).await?;
+        // Without its rules, no consequence can be computed.
+        let rules = self.task_rules(&task_loop).await.ok();
+        let line = |answer: &AnswerKind| {
+            let consequence = rules.as_ref().map(|rules| {
+                format!(": {}", preview_answer(&task_loop, rules, by, *answer, clock::now()))
+            });
+            let consequence = consequence.unwrap_or_else(|| ".".to_owned());
+            capitalize(&format!("{}{consequence}", answer.label()))
+        };
+        let mut lines: Vec<_> = card.answers.iter().map(line).collect();
+        if lines.is_empty() {
+            lines.push("The task does not need a decision now.".to_owned());
+            if !card.state.is_terminal() {
+                lines.push("You can pause, change or cancel it at any time.".to_owned());
+            }
+        }
+        lines.push("Tamma shows the exact command before it changes anything.".to_owned());
+        let relevant = newest_matching(log, |it| {
+            matches!(it.name, N::SmApprovalRequested | N::SmQuestionAsked | N::SmAlertSent)
+        });
+        Ok(ChatReply {
+            lines,
+            references: to_references(relevant.into_iter().take(1)),
+            ..ChatReply::default()
+        })
     }
 
     async fn failure_reply(
@@ -563,107 +598,6 @@ fn duration_reply(card: &TaskCard, log: &[HistoryEntry]) -> ChatReply {
     let lines = std::iter::once(first).chain(spent.iter().take(5).map(line)).collect();
     let ends = transitions.first().into_iter().chain(transitions.last()).copied();
     ChatReply { lines, references: to_references(ends), ..ChatReply::default() }
-}
-
-/// Lists the possible answers, each with its consequence.
-fn options_reply(card: &TaskCard, log: &[HistoryEntry]) -> ChatReply {
-    let mut lines: Vec<_> = card
-        .answers
-        .iter()
-        .map(|it| capitalize(&format!("{}: {}.", it.label(), consequence(*it))))
-        .collect();
-    if lines.is_empty() {
-        lines.push("The task does not need a decision now.".to_owned());
-        if !card.state.is_terminal() {
-            lines.push("You can pause, change or cancel it at any time.".to_owned());
-        }
-    }
-    lines.push("Tamma shows the exact command before it changes anything.".to_owned());
-    let relevant = newest_matching(log, |it| {
-        matches!(it.name, N::SmApprovalRequested | N::SmQuestionAsked | N::SmAlertSent)
-    });
-    ChatReply {
-        lines,
-        references: to_references(relevant.into_iter().take(1)),
-        ..ChatReply::default()
-    }
-}
-
-/// Returns the consequence of an answer, as a clause.
-fn consequence(answer: AnswerKind) -> &'static str {
-    match answer {
-        AnswerKind::Approve => "an agent starts with exactly this plan",
-        AnswerKind::Reject => "this plan will not run, and someone chooses the next step",
-        AnswerKind::RevisePlan => "the planner writes a new plan, which needs approval again",
-        AnswerKind::Accept => "exactly this commit is delivered",
-        AnswerKind::RequestChanges => {
-            "your comments go back with the change, and the rules decide between another attempt, a \
-             new plan and a person"
-        }
-        AnswerKind::Override => "the prohibition is lifted for this plan only, under your name",
-        AnswerKind::Reply => "the agent reads your reply and continues",
-        AnswerKind::Continue => "work continues where it stopped",
-        AnswerKind::ChangeTask => "the request changes and the task is planned again",
-        AnswerKind::Retry => "the failed work is retried",
-        AnswerKind::RollBack => "the task returns to an earlier state and continues from there",
-        AnswerKind::Skip => "the failed step is skipped",
-        AnswerKind::Convene => "several models analyse the task, and it returns to where it was",
-        AnswerKind::Cancel => "the task stops for good; its work stays on its branch",
-        AnswerKind::Abandon => "the task is closed as failed; its work stays on its branch",
-    }
-}
-
-/// Describes a command and its consequence before confirmation.
-pub(super) fn proposal_reply(change: &RequestedChange, context: &ChatContext) -> ChatReply {
-    let consequence_text = match change {
-        RequestedChange::Add(_) => "a planner reads the repository and writes a plan".to_owned(),
-        RequestedChange::RunPipeline(_) => {
-            "the phases run one after the other, each with an agent of its own".to_owned()
-        }
-        RequestedChange::Story { action, .. } => stories::consequence(*action).to_owned(),
-        RequestedChange::Lesson { decision, .. } => match decision {
-            LessonDecision::Approve => "plans are checked against it from now on".to_owned(),
-            LessonDecision::Reject => "the entry will not be used".to_owned(),
-            LessonDecision::Retire => "the entry is no longer used".to_owned(),
-        },
-        RequestedChange::Task { action, .. } => match action {
-            ChatAction::Approve { .. } => consequence(AnswerKind::Approve).to_owned(),
-            ChatAction::Reject { .. } => consequence(AnswerKind::Reject).to_owned(),
-            ChatAction::Accept { .. } => consequence(AnswerKind::Accept).to_owned(),
-            ChatAction::Rework { .. } => consequence(AnswerKind::RequestChanges).to_owned(),
-            ChatAction::Override { .. } => consequence(AnswerKind::Override).to_owned(),
-            ChatAction::Modify { .. } => consequence(AnswerKind::ChangeTask).to_owned(),
-            ChatAction::Reply { .. } => consequence(AnswerKind::Reply).to_owned(),
-            ChatAction::Pause => "no new work starts until someone resumes the task".to_owned(),
-            ChatAction::Resume => "the task continues".to_owned(),
-            ChatAction::Cancel { .. } => consequence(AnswerKind::Cancel).to_owned(),
-            ChatAction::Retry { .. } => consequence(AnswerKind::Retry).to_owned(),
-            ChatAction::Continue { .. } => consequence(AnswerKind::Continue).to_owned(),
-            ChatAction::RollBack { to, .. } => format!("the task returns to {}", humanize(to)),
-            ChatAction::Skip { .. } => consequence(AnswerKind::Skip).to_owned(),
-            ChatAction::Abandon { .. } => consequence(AnswerKind::Abandon).to_owned(),
-            ChatAction::Acknowledge => "reminders stop; the decision stays open".to_owned(),
-            ChatAction::Rate { stars, .. } => {
-                format!("your rating of {stars} of 5 is recorded, in place of an earlier one")
-            }
-            ChatAction::Convene { .. } => consequence(AnswerKind::Convene).to_owned(),
-        },
-    };
-    let subject = match change {
-        RequestedChange::Task { task, .. } => {
-            context.task(*task).map(|it| format!("“{}”: ", it.title))
-        }
-        RequestedChange::Lesson { lesson, .. } => {
-            context.lesson(*lesson).map(|it| format!("“{}”: ", it.text))
-        }
-        RequestedChange::Story { pipeline, .. } => {
-            context.story(*pipeline).map(|it| format!("{}: ", it.story_id))
-        }
-        RequestedChange::Add(_) | RequestedChange::RunPipeline(_) => None,
-    };
-    let first = capitalize(&format!("{}{consequence_text}.", subject.unwrap_or_default()));
-    let lines = vec![first, "Nothing changes until you say yes.".to_owned()];
-    ChatReply { lines, ..ChatReply::default() }
 }
 
 fn next_step_text(card: &TaskCard) -> String {

@@ -121,14 +121,3 @@ pub(super) fn new_run(draft: PipelineDraft) -> NewPipelineRun {
         approve: draft.approve,
     }
 }
-
-/// Returns the consequence of an action, as a clause.
-pub(super) fn consequence(action: StoryAction) -> &'static str {
-    match action {
-        StoryAction::Continue => "the phase or its tasks start",
-        StoryAction::Skip => "the phase is skipped, and the next one starts",
-        StoryAction::Stop => "the run stops here and can be resumed",
-        StoryAction::Cancel => "the running phase stops, and open tasks of the story are cancelled",
-        StoryAction::Resume => "the run continues at the phase where it stopped",
-    }
-}

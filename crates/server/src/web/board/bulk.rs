@@ -4,10 +4,11 @@ use askama::Template;
 use tamma_core::format::pluralize;
 use tamma_core::ids::TaskId;
 use tamma_core::task::Priority;
+use tamma_core::task_loop::AnswerKind;
 use uuid::Uuid;
 
 use super::BoardQuery;
-use crate::app::Error;
+use crate::app::{Error, PreviewedAction};
 use crate::dto::{BulkResult, TaskAction, short_id};
 use crate::problem::Problem;
 use crate::web::form_fields::FormFields;
@@ -111,7 +112,8 @@ async fn confirm_cancel(state: &WebState, session: &Session, fields: &FormFields
         let mut tasks = Vec::new();
         let ids = fields.all("task");
         for id in ids.iter().filter_map(|id| id.parse::<Uuid>().ok()).take(MAX_PREVIEWS) {
-            let consequence = state.app.preview_cancel(TaskId(id), &person).await;
+            let cancel = PreviewedAction::Answer(AnswerKind::Cancel);
+            let consequence = state.app.preview(TaskId(id), &person, cancel).await;
             let title = state.app.task_card(TaskId(id)).await.ok().map(|card| card.title);
             let title = title.unwrap_or_else(|| short_id(id));
             tasks.push(CancelledTaskView {

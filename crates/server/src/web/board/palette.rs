@@ -16,9 +16,6 @@ use crate::web::{PageError, PageResult, WebState, render};
 /// Maximum number of tasks.
 const MAX_TASKS: u8 = 8;
 
-/// Number of newest tasks whose titles are compared with unfinished words.
-const MAX_TITLES: u32 = 200;
-
 /// Query parameters of the palette.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
@@ -40,17 +37,7 @@ struct PaletteTask {
     state: &'static str,
 }
 
-/// Returns whether each typed word starts a word of the title: people find a task before they have
-/// finished typing.
-fn title_matches(title: &str, typed: &str) -> bool {
-    let title = title.to_lowercase();
-    let words = || title.split(|character: char| !character.is_alphanumeric());
-    let typed = typed.to_lowercase();
-    typed.split_whitespace().all(|typed| words().any(|word| word.starts_with(typed)))
-}
-
-/// Finds tasks by text or ID; without a text, the newest ones. If no task has the words, their beginnings
-/// are looked for in the newest titles.
+/// Finds tasks by the start of their words or by ID; without a text, the newest ones.
 pub(in crate::web) async fn search(
     state: WebState,
     session: Session,
@@ -64,17 +51,7 @@ pub(in crate::web) async fn search(
         let typed = BoardQuery { text: query.text.clone(), ..BoardQuery::default() };
         let filter: TaskFilter = typed.store_filter(&state.app).await?;
         let window = PageRequest { after: None, limit: u32::from(MAX_TASKS) };
-        let mut tasks = state.app.list_tasks(&filter, &window).await?.tasks;
-        if tasks.is_empty()
-            && let Some(typed) = &filter.text
-        {
-            let newest = TaskFilter { text: None, ..filter.clone() };
-            let window = PageRequest { after: None, limit: MAX_TITLES };
-            tasks = state.app.list_tasks(&newest, &window).await?.tasks;
-            tasks.retain(|card| title_matches(&card.title, typed));
-            tasks.truncate(usize::from(MAX_TASKS));
-        }
-        Ok(tasks)
+        Ok(state.app.list_tasks(&filter, &window).await?.tasks)
     };
     let cards =
         found.await.map_err(|error: Error| PageError::new(Layout::for_session(&session), error))?;
@@ -85,19 +62,4 @@ pub(in crate::web) async fn search(
         state: state_label(card.state),
     });
     render(&PaletteItems { tasks: tasks.collect() })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn unfinished_words_match_the_start_of_a_word() {
-        for typed in ["gre", "Greet peo", "na greet", "ümla"] {
-            assert!(title_matches("Greet people by name: Ümlaut", typed), "{typed}");
-        }
-        for typed in ["reet", "greet moon", "greets"] {
-            assert!(!title_matches("Greet people by name", typed), "{typed}");
-        }
-    }
 }

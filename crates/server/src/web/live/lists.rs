@@ -20,7 +20,7 @@ use strum::IntoEnumIterator as _;
 use tamma_core::access::ProjectScope;
 use tamma_core::ids::{Digest, PipelineId, ProjectId, TaskId};
 use tamma_core::task_loop::Phase;
-use tamma_store::TaskChange;
+use tamma_store::{TaskChange, TaskFilter, TaskOrder};
 use tokio::sync::OnceCell;
 use uuid::Uuid;
 
@@ -101,11 +101,12 @@ impl BoardUpdate {
             return Ok(None);
         };
         app.add_pull_request_badges(std::slice::from_mut(&mut card)).await?;
-        let by_state = app.store.count_by_state(None).await?;
+        let board = app.store.board(&TaskFilter::default(), TaskOrder::default(), 0).await?;
         let waiting = app.store.count_waiting(None).await?;
         let agent_limit = agent_limit(app, &BoardQuery::default()).await?;
         let project = app.project_by_id(ProjectId(card.project)).await?.name;
-        let counts = BoardCounts { by_state, waiting, agent_limit };
+        let (by_state, more) = (board.counts, board.more);
+        let counts = BoardCounts { by_state, more, waiting, agent_limit };
         Ok(Some(Arc::new(Self { card, project, counts })))
     }
 }

@@ -2,6 +2,9 @@
 
 use serde_json::Value;
 
+use crate::web::html::SafeHtml;
+use crate::web::markdown::code_spans_to_html;
+
 /// Document that an agent submitted.
 pub(in crate::web) struct DocumentView {
     pub(in crate::web) title: &'static str,
@@ -13,6 +16,18 @@ pub(in crate::web) struct DocumentSection {
     pub(in crate::web) heading: &'static str,
     pub(in crate::web) paragraphs: Vec<String>,
     pub(in crate::web) items: Vec<String>,
+}
+
+impl DocumentSection {
+    /// Returns the paragraphs, with code between backticks marked.
+    pub(in crate::web) fn paragraphs_html(&self) -> Vec<SafeHtml> {
+        self.paragraphs.iter().map(|text| code_spans_to_html(text)).collect()
+    }
+
+    /// Returns the items of the list, with code between backticks marked.
+    pub(in crate::web) fn items_html(&self) -> Vec<SafeHtml> {
+        self.items.iter().map(|text| code_spans_to_html(text)).collect()
+    }
 }
 
 impl DocumentView {
@@ -123,6 +138,19 @@ mod tests {
             ("Files", vec!["a.rs (change): b".to_owned()]),
         ];
         assert_eq!(shown, expected);
+    }
+
+    #[test]
+    fn code_in_a_document_is_marked_and_everything_is_escaped() {
+        let section = DocumentSection {
+            heading: "Summary",
+            paragraphs: vec!["Use `a<b>` & <i>".to_owned()],
+            items: vec!["`x`".to_owned()],
+        };
+        let html: String = section.paragraphs_html().iter().map(ToString::to_string).collect();
+        assert_eq!(html, "Use <code>a&#60;b&#62;</code> &#38; &#60;i&#62;");
+        let html: String = section.items_html().iter().map(ToString::to_string).collect();
+        assert_eq!(html, "<code>x</code>");
     }
 
     #[test]

@@ -2,13 +2,14 @@
 
 use strum::{Display, IntoEnumIterator as _};
 use tamma_core::cause::{AlertCause, PullRequestProblem};
-use tamma_core::format::{format_usd, pluralize};
+use tamma_core::format::pluralize;
 use tamma_core::ids::Name;
 use tamma_core::task::Priority;
 use tamma_core::task_loop::{Action, AnswerKind, State};
 use uuid::Uuid;
 
 use super::TaskData;
+use super::change_summary::ChangeSummary;
 use crate::app::{preview_action, preview_answer};
 use crate::clock;
 use crate::web::board::serialized_name;
@@ -32,6 +33,8 @@ pub(in crate::web) struct ActionForm {
     pub(in crate::web) input: ActionInput,
     /// Link to a page with more detailed input.
     pub(in crate::web) link: Option<Link>,
+    /// Change that the form accepts, shown before its button.
+    pub(in crate::web) change: Option<ChangeSummary>,
     /// Page to return to; `None` for the task page.
     pub(in crate::web) back: Option<&'static str>,
     /// Set if the form is expanded.
@@ -117,6 +120,7 @@ impl ActionForm {
             text: None,
             input: ActionInput::Nothing,
             link: None,
+            change: None,
             back: None,
             is_open: false,
             idempotency_key: clock::new_id().to_string(),
@@ -176,13 +180,11 @@ pub(super) fn answer_forms(
 
 /// Returns the consequence of an answer, as the state machine computes it.
 fn consequence_of(data: &TaskData, answer: AnswerKind, person: Option<&Name>) -> String {
-    let preview = person
-        .and_then(|person| {
-            preview_answer(&data.task_loop, &data.rules, person, answer, clock::now())
-        })
-        .filter(|_| data.detail.read_error.is_none());
-    // Its consequence depends on the state that the person chooses.
-    preview.unwrap_or_else(|| "The task continues from there.".to_owned())
+    let (task_loop, rules) = (&data.task_loop, &data.rules);
+    person
+        .map(|person| preview_answer(task_loop, rules, person, answer, clock::now()))
+        .filter(|_| data.detail.read_error.is_none())
+        .unwrap_or_default()
 }
 
 /// Returns the consequence of an action that needs no question, as the state machine computes it.
@@ -200,7 +202,6 @@ fn set_task(forms: &mut [ActionForm], data: &TaskData) {
     }
 }
 
-#[expect(clippy::too_many_lines, reason = "one form per answer")]
 fn answer_form(data: &TaskData, answer: AnswerKind, person: Option<&Name>) -> ActionForm {
     let plan = data.detail.plan.as_ref();
     let hash = plan.map(|plan| plan.hash.clone()).unwrap_or_default();
@@ -221,13 +222,6 @@ fn answer_form(data: &TaskData, answer: AnswerKind, person: Option<&Name>) -> Ac
     }
     match answer {
         AnswerKind::Approve => {
-            let starts = consequence.ends_with("a slot is free.");
-            let limit = data.budget_limit().usd.map(|limit| {
-                let left = format_usd(limit.saturating_sub(data.detail.card.spend.usd));
-                format!(" It can spend up to {left} more.")
-            });
-            let limit = limit.filter(|_| starts).unwrap_or_default();
-            let consequence = format!("{consequence}{limit}");
             let button = format!("Approve plan {version}");
             ActionForm::new("Approve", "approve", button, consequence)
                 .scope(ActionScope::Plan(hash))
@@ -237,16 +231,13 @@ fn answer_form(data: &TaskData, answer: AnswerKind, person: Option<&Name>) -> Ac
                 ))
                 .optional_reason()
         }
-        AnswerKind::Reject => ActionForm::new(
-            "Reject",
-            "reject",
-            format!("Reject plan {version}"),
-            format!("Plan {version} will not run. You choose what happens next."),
-        )
-        .style(ButtonStyle::Danger)
-        .scope(ActionScope::Plan(hash))
-        .required_reason()
-        .input(ActionInput::RejectNext),
+        AnswerKind::Reject => {
+            ActionForm::new("Reject", "reject", format!("Reject plan {version}"), consequence)
+                .style(ButtonStyle::Danger)
+                .scope(ActionScope::Plan(hash))
+                .required_reason()
+                .input(ActionInput::RejectNext)
+        }
         AnswerKind::RevisePlan => {
             let link =
                 Link::new(format!("/tasks/{}/plan/edit", data.detail.card.id), "Edit the plan");
@@ -256,22 +247,22 @@ fn answer_form(data: &TaskData, answer: AnswerKind, person: Option<&Name>) -> Ac
                 .required_text("changes", "What should change?");
             ActionForm { link: Some(link), ..form }
         }
-        AnswerKind::Override => ActionForm::new(
-            "Override",
-            "override",
-            "Override prohibition",
-            format!("{consequence} Your name and reason are recorded."),
-        )
-        .style(ButtonStyle::Danger)
-        .scope(ActionScope::Plan(hash))
-        .scope_note(about_plan)
-        .required_reason(),
-        AnswerKind::Accept => ActionForm::new("Accept", "accept", "Accept change", consequence)
-            .scope(ActionScope::Commit(commit))
-            .scope_note(format!(
-                "Covers commit {short_commit} only. A new commit needs a new review."
-            ))
-            .optional_reason(),
+        AnswerKind::Override => {
+            ActionForm::new("Override", "override", "Override prohibition", consequence)
+                .style(ButtonStyle::Danger)
+                .scope(ActionScope::Plan(hash))
+                .scope_note(about_plan)
+                .required_reason()
+        }
+        AnswerKind::Accept => {
+            let form = ActionForm::new("Accept", "accept", "Accept change", consequence)
+                .scope(ActionScope::Commit(commit))
+                .scope_note(format!(
+                    "Covers commit {short_commit} only. A new commit needs a new review."
+                ))
+                .optional_reason();
+            ActionForm { change: data.change.clone(), ..form }
+        }
         AnswerKind::RequestChanges => {
             ActionForm::new("Request changes", "rework", "Request changes", consequence)
                 .scope(ActionScope::Commit(commit))
@@ -295,14 +286,9 @@ fn answer_form(data: &TaskData, answer: AnswerKind, person: Option<&Name>) -> Ac
                 .required_reason();
             form.input(ActionInput::TargetState(rollback_states(data)))
         }
-        AnswerKind::Skip => ActionForm::new(
-            "Skip",
-            "skip",
-            "Skip step",
-            format!("{consequence} Your name and reason are recorded."),
-        )
-        .style(ButtonStyle::Danger)
-        .required_reason(),
+        AnswerKind::Skip => ActionForm::new("Skip", "skip", "Skip step", consequence)
+            .style(ButtonStyle::Danger)
+            .required_reason(),
         AnswerKind::Convene => convene_form(consequence),
         AnswerKind::Cancel => cancel_form(consequence),
         AnswerKind::Abandon => ActionForm::new("Abandon", "abandon", "Abandon task", consequence)

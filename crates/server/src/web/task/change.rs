@@ -14,9 +14,10 @@ use axum::extract::{Path, Query};
 use serde::Deserialize;
 use tamma_core::access::Permission;
 use tamma_core::format::{format_number, pluralize};
-use tamma_core::ids::TaskId;
+use tamma_core::ids::{ProjectId, TaskId};
 use tamma_core::review::patch::LineSide;
-use tamma_core::rules::critical_paths;
+use tamma_core::rules::{Rules, critical_paths};
+use tamma_core::task_loop::TaskLoop;
 use tamma_store::{CommentDraft, StoredComment};
 use uuid::Uuid;
 
@@ -27,7 +28,6 @@ use self::tree::{TreeFile, file_tree};
 use super::super::html::SafeHtml;
 use super::super::labels::short_hash;
 use super::super::layout::{DisplayTime, Layout};
-use super::super::permissions::PagePermissions;
 use super::super::session::Session;
 use super::super::{PageError, PageResult, WebState, markdown, render};
 use super::{TaskPageContext, task_page};
@@ -39,9 +39,15 @@ pub(in crate::web) use self::submit::{mark_viewed, save_comment};
 /// Lines of a file from which its diff is loaded on request.
 const LARGE_FILE_ROWS: usize = 500;
 
-/// Lines of a page, about three screens, after which further files are loaded on request: by scripts as the
-/// reader comes near, otherwise by a link. Files with comments are always there.
-const MAX_PAGE_ROWS: usize = 120;
+/// Lines of a page, about two screens, after which further files are only named. They are loaded on request:
+/// by scripts as the reader comes near, otherwise by a link. Files with comments are always there.
+const MAX_PAGE_ROWS: usize = 90;
+
+/// Lines that the header of a file counts as: a page is full of files without lines, too.
+const HEADER_ROWS: usize = 4;
+
+/// Named files that a browser lays out together, once one of them comes near.
+const LATER_GROUP: usize = 20;
 
 /// Lines of a page with all files, after which further ones are loaded on request.
 const MAX_ALL_ROWS: usize = 20_000;
@@ -91,6 +97,26 @@ struct ElsewhereComment {
     html: SafeHtml,
 }
 
+/// Files in one place of the page.
+struct FileGroup<'a> {
+    /// The files are only named.
+    is_later: bool,
+    files: &'a [FileView],
+}
+
+impl ChangeView {
+    /// Returns the files in their order. Later files that follow each other are grouped.
+    fn groups(&self) -> Vec<FileGroup<'_>> {
+        let same = self.files.chunk_by(|one, next| one.is_later() == next.is_later());
+        same.flat_map(|files| files.chunks(LATER_GROUP))
+            .map(|files| FileGroup {
+                is_later: files.first().is_some_and(FileView::is_later),
+                files,
+            })
+            .collect()
+    }
+}
+
 struct FileView {
     number: usize,
     path: String,
@@ -101,12 +127,22 @@ struct FileView {
     flags: Vec<FileFlag>,
     digest: String,
     viewed: ViewedMark,
+    /// Address of the form of the viewed mark.
+    viewed_href: String,
+    /// Layout of the page, for the form.
+    layout: &'static str,
     comments: usize,
     /// Set if the file is expanded.
     is_open: bool,
     body: FileBody,
     /// Changed lines of the last reviewed version that are gone.
     gone: usize,
+}
+
+impl FileView {
+    fn is_later(&self) -> bool {
+        matches!(self.body, FileBody::Later { .. })
+    }
 }
 
 /// Label of a file.
@@ -126,8 +162,15 @@ enum ViewedMark {
 
 enum FileBody {
     Rows(SafeHtml),
-    /// Loaded on request: address of the rows, address of the page with them, number of rows, and number
-    /// of changed lines as text.
+    /// The file is only named, and loaded on request: address of its section, address of the page with it,
+    /// and number of rows that it will show.
+    Later {
+        section_href: String,
+        page_href: String,
+        rows: usize,
+    },
+    /// The rows are loaded on request: address of the rows, address of the page with them, number of rows,
+    /// and number of changed lines as text.
     Lazy {
         rows_href: String,
         page_href: String,
@@ -158,6 +201,8 @@ pub(in crate::web) struct ChangeQuery {
     comment: Option<String>,
     /// Shows only what is new since the reader's last review.
     since: bool,
+    /// Sends the section of a file, with its header, and not its rows alone.
+    section: bool,
 }
 
 impl ChangeQuery {
@@ -224,6 +269,30 @@ impl LoadedChange {
             .collect();
         (files, gone)
     }
+
+    /// Returns what the rows of all files of a page have in common.
+    fn row_context(
+        &self,
+        state: &WebState,
+        session: &Session,
+        (task, project): (Uuid, ProjectId),
+        query: &ChangeQuery,
+        complete_files: BTreeSet<usize>,
+    ) -> RowContext {
+        RowContext {
+            task,
+            csrf: session.csrf_token(),
+            layout: query.layout(),
+            query: link_query(query.layout(), query.since).replace('&', "&#38;"),
+            commit: self.change.commit.to_string(),
+            can_comment: session.person.is_some()
+                && session.rights.allows(Permission::Work, project),
+            can_expand: state.app.read_commit_file.is_some(),
+            open_form: query.open_form(),
+            only_fresh: query.since && self.change.last_reviewed.is_some(),
+            complete_files,
+        }
+    }
 }
 
 pub(in crate::web) async fn page(
@@ -239,59 +308,70 @@ pub(in crate::web) async fn page(
         Err(Error::NotFound { .. }) => return render(&ChangePage::new(context, None)),
         Err(error) => return Err(page_error(error)),
     };
-    let planned: Vec<String> = match &data.detail.plan {
-        Some(_) => {
-            let plan = state.app.current_plan(TaskId(id)).await.map_err(page_error)?.content;
-            plan.map(|plan| plan.file_changes.into_iter().map(|it| it.path).collect())
-                .unwrap_or_default()
-        }
-        None => Vec::new(),
-    };
-    let can_comment = PagePermissions::for_session(&state.app, &session)
-        .allows(data.detail.card.project, Permission::Work)
-        && session.person.is_some();
-    let base = loaded.change.base.or(data.task_loop.pin.map(|pin| pin.base));
-    let attributes = match base {
-        Some(base) => state
-            .app
-            .commit_file(data.task_loop.project, base, ".gitattributes", MAX_ATTRIBUTES_BYTES)
-            .await
-            .map_err(page_error)?,
-        None => None,
-    };
-    let attributes = attributes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+    let facts = FileFacts::load(&state.app, &data.task_loop, &loaded.change).await;
+    let facts = facts.map_err(page_error)?;
     let (files, gone) = loaded.files();
-    let paths = files.iter().map(|file| file.path.as_str());
+    let project = data.task_loop.project;
+    let about = (project, loaded.change.commit);
+    let complete_files =
+        files::complete_files(&state.app, about, &files).await.map_err(page_error)?;
     let builder = PageBuilder {
         loaded: &loaded,
         query: &query,
-        planned: &planned,
-        attributes: attributes.as_deref().unwrap_or_default(),
-        critical: critical_paths(paths, &data.rules).into_iter().collect(),
-        rows: RowContext {
-            task: id,
-            csrf: session.csrf_token(),
-            layout: query.layout(),
-            query: link_query(query.layout(), query.since).replace('&', "&#38;"),
-            commit: loaded.change.commit.to_string(),
-            can_comment,
-            can_expand: state.app.read_commit_file.is_some(),
-            open_form: query.open_form(),
-            only_fresh: query.since && loaded.change.last_reviewed.is_some(),
-        },
+        facts: &facts,
+        critical: critical_files(&files, &data.rules),
+        rows: loaded.row_context(&state, &session, (id, project), &query, complete_files),
     };
     let change = builder.change(&files, &gone);
     render(&ChangePage::new(context, Some(change)))
+}
+
+/// Facts that the labels of files need.
+struct FileFacts {
+    /// Paths in the plan; empty without one.
+    planned: Vec<String>,
+    /// Text of `.gitattributes` at the base.
+    attributes: String,
+}
+
+impl FileFacts {
+    async fn load(
+        app: &App,
+        task_loop: &TaskLoop,
+        change: &ChangeForReview,
+    ) -> Result<Self, Error> {
+        let plan = match &task_loop.plan {
+            Some(_) => app.current_plan(task_loop.task).await?.content,
+            None => None,
+        };
+        let planned = plan.map(|plan| plan.file_changes.into_iter().map(|it| it.path).collect());
+        let base = change.base.or(task_loop.pin.map(|pin| pin.base));
+        let attributes = match base {
+            Some(base) => {
+                let name = ".gitattributes";
+                app.commit_file(task_loop.project, base, name, MAX_ATTRIBUTES_BYTES).await?
+            }
+            None => None,
+        };
+        let attributes = attributes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+        Ok(Self {
+            planned: planned.unwrap_or_default(),
+            attributes: attributes.unwrap_or_default(),
+        })
+    }
+}
+
+/// Returns the paths that the rules call critical.
+fn critical_files<'a>(files: &'a [FileDiff<'_>], rules: &Rules) -> BTreeSet<&'a str> {
+    let paths = files.iter().map(|file| file.path.as_str());
+    critical_paths(paths, rules).into_iter().collect()
 }
 
 /// Builds the view of a change.
 struct PageBuilder<'a> {
     loaded: &'a LoadedChange,
     query: &'a ChangeQuery,
-    /// Paths in the plan; empty without one.
-    planned: &'a [String],
-    /// Text of `.gitattributes` at the base.
-    attributes: &'a str,
+    facts: &'a FileFacts,
     /// Paths that the rules call critical.
     critical: BTreeSet<&'a str>,
     rows: RowContext,
@@ -323,7 +403,9 @@ impl PageBuilder<'_> {
                 comments: view.comments,
             })
             .collect();
-        let has_more = views.iter().any(|view| matches!(view.body, FileBody::Lazy { .. }));
+        let has_more = views
+            .iter()
+            .any(|view| matches!(view.body, FileBody::Later { .. } | FileBody::Lazy { .. }));
         let query = link_query(self.rows.layout, self.query.since);
         let sum = |of: fn(&FileDiff<'_>) -> usize| {
             format_number(files.iter().map(of).sum::<usize>() as u64)
@@ -372,7 +454,7 @@ impl PageBuilder<'_> {
         };
         let is_critical = self.critical.contains(file.path.as_str());
         // A critical file is not folded, unless a package manager writes it.
-        let is_generated = generated::is_generated(file, self.attributes)
+        let is_generated = generated::is_generated(file, &self.facts.attributes)
             && (!is_critical || generated::is_lock_file(&file.path));
         let LoadedChange { change, comments, drafts, .. } = self.loaded;
         let threads = FileThreads::new(file, comments, drafts, change.commit);
@@ -380,19 +462,26 @@ impl PageBuilder<'_> {
             || self.query.file == Some(file.number)
             || self.rows.open_form.is_some_and(|(number, _)| number == file.number);
         let is_folded = (viewed == ViewedMark::Yes || is_generated) && threads.count() == 0;
-        let is_page_full = *shown_rows + file.rows.len() > MAX_PAGE_ROWS && threads.count() == 0;
-        let is_large = file.rows.len() > LARGE_FILE_ROWS || (is_page_full && *shown_rows > 0);
-        let body = if file.is_binary {
-            self.binary_body(file)
-        } else if file.rows.is_empty() && threads.count() == 0 {
-            FileBody::Empty
-        } else if !is_requested && (is_folded || is_large) {
-            self.lazy_body(file)
+        let shows_rows = is_requested || !(is_folded || file.rows.len() > LARGE_FILE_ROWS);
+        let rows = if shows_rows { file.rows.len() } else { 0 };
+        let is_page_full = *shown_rows > 0 && *shown_rows + HEADER_ROWS + rows > MAX_PAGE_ROWS;
+        let body = if is_page_full && !is_requested && threads.count() == 0 {
+            // Smaller files after this one are not shown, either.
+            *shown_rows = (*shown_rows).max(MAX_PAGE_ROWS);
+            self.later_body(file, rows)
         } else {
-            *shown_rows += file.rows.len();
-            FileBody::Rows(rows::file_rows(&self.rows, file, &threads))
+            *shown_rows += HEADER_ROWS + rows;
+            if file.is_binary {
+                self.binary_body(file)
+            } else if file.rows.is_empty() && threads.count() == 0 {
+                FileBody::Empty
+            } else if shows_rows {
+                FileBody::Rows(rows::file_rows(&self.rows, file, &threads))
+            } else {
+                self.lazy_body(file)
+            }
         };
-        let is_planned = self.planned.is_empty() || self.planned.contains(&file.path);
+        let is_planned = self.facts.planned.is_empty() || self.facts.planned.contains(&file.path);
         let flags = [
             (is_critical, FileFlag { class: "flag f-bad", text: "critical" }),
             (!is_planned, FileFlag { class: "flag f-wait", text: "not in the plan" }),
@@ -408,6 +497,8 @@ impl PageBuilder<'_> {
             flags: flags.into_iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| flag).collect(),
             digest,
             viewed,
+            viewed_href: format!("/tasks/{}/change/viewed", self.rows.task),
+            layout: self.rows.layout.name(),
             comments: threads.count(),
             is_open: is_requested || !is_folded,
             body,
@@ -415,12 +506,23 @@ impl PageBuilder<'_> {
         }
     }
 
+    /// Returns the address of the rows of a file, and of the page with them.
+    fn file_hrefs(&self, number: usize) -> (String, String) {
+        let (task, query) = (self.rows.task, link_query(self.rows.layout, self.query.since));
+        let rows = format!("/tasks/{task}/change/files/{number}?{query}");
+        (rows, format!("?{query}&file={number}#f{number}"))
+    }
+
+    fn later_body(&self, file: &FileDiff<'_>, rows: usize) -> FileBody {
+        let (rows_href, page_href) = self.file_hrefs(file.number);
+        FileBody::Later { section_href: format!("{rows_href}&section=true"), page_href, rows }
+    }
+
     fn lazy_body(&self, file: &FileDiff<'_>) -> FileBody {
-        let (task, number) = (self.rows.task, file.number);
-        let query = link_query(self.rows.layout, self.query.since);
+        let (rows_href, page_href) = self.file_hrefs(file.number);
         FileBody::Lazy {
-            rows_href: format!("/tasks/{task}/change/files/{number}?{query}"),
-            page_href: format!("?{query}&file={number}#f{number}"),
+            rows_href,
+            page_href,
             rows: file.rows.len(),
             lines: pluralize(file.added + file.removed, "changed line"),
         }

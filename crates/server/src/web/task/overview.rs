@@ -131,7 +131,7 @@ struct MatchedEntry {
     id: Uuid,
     short_id: String,
     relevance: u8,
-    text: String,
+    text: SafeHtml,
     reasons: String,
     origin: Option<String>,
 }
@@ -396,7 +396,7 @@ fn matched_entry(it: &dto::KnowledgeMatch) -> MatchedEntry {
         id: it.id,
         short_id: it.short.clone(),
         relevance: it.relevance,
-        text: it.text.clone(),
+        text: markdown::code_spans_to_html(&it.text),
         reasons: it.reason_texts.join("; ").replace('`', ""),
         origin: match (&it.owner, it.evidence.as_slice()) {
             (Some(owner), _) => Some(format!("Owner: {owner}.")),

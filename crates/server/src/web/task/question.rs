@@ -9,7 +9,7 @@ use tamma_core::task_loop::{AnswerKind, NextStep};
 use super::TaskData;
 use super::actions::{self, ActionForm};
 use crate::web::html::SafeHtml;
-use crate::web::layout::DisplayTime;
+use crate::web::layout::{DisplayTime, Link};
 use crate::web::markdown;
 use crate::web::permissions::PagePermissions;
 
@@ -18,15 +18,23 @@ pub(in crate::web) enum QuestionView {
     /// No question is open, or the task is paused.
     None,
     /// Title only, on tabs that are not about the decision.
-    Brief { title: String },
+    Brief(BriefQuestion),
     /// Question with its answers, on the overview.
     Full(Box<FullQuestion>),
     /// Question in one line, with its answers in panels, above the change.
     Bar(Box<FullQuestion>),
 }
 
+/// Title of a question, with a link to the page that shows it in full.
+pub(in crate::web) struct BriefQuestion {
+    pub(in crate::web) title: String,
+    pub(in crate::web) href: String,
+}
+
 pub(in crate::web) struct FullQuestion {
     pub(in crate::web) title: String,
+    /// Link at the top of the overview: a change is decided where it is shown.
+    pub(in crate::web) decision: Link,
     pub(in crate::web) asked_at: DisplayTime,
     /// Person who marked it as seen.
     pub(in crate::web) seen_by: Option<String>,
@@ -67,7 +75,11 @@ impl QuestionView {
         };
         let title = capitalize(&question.cause_text);
         if !["", "change"].contains(&tab) {
-            return Self::Brief { title };
+            let href = match &data.change {
+                Some(change) => change.href.clone(),
+                None => format!("/tasks/{}#question", detail.card.id),
+            };
+            return Self::Brief(BriefQuestion { title, href });
         }
         let agent_question = question.agent_question.as_deref().unwrap_or_default();
         let asks_for_permissions = !requested_permissions(agent_question).is_empty();
@@ -86,11 +98,22 @@ impl QuestionView {
             let waiting_on = permissions.waiting_on(&detail.card).await;
             AnswerSection::ReadOnly(waiting_on.map(|it| it.to_string()).unwrap_or_default())
         } else {
-            AnswerSection::Forms(actions::answer_forms(data, &answers, person))
+            let mut forms = actions::answer_forms(data, &answers, person);
+            if tab == "change" {
+                for form in &mut forms {
+                    // The page shows the change itself.
+                    form.change = None;
+                }
+            }
+            AnswerSection::Forms(forms)
         };
         let is_seen = question.seen_by.is_some();
         let full = Box::new(FullQuestion {
             title,
+            decision: match &data.change {
+                Some(change) => Link::new(&change.href, "Read the change and decide"),
+                None => Link::new("#question", "Go to the decision"),
+            },
             asked_at: DisplayTime::ago(question.asked_at),
             seen_by: question.seen_by.clone(),
             reminder_at: match &detail.card.next {

@@ -162,7 +162,10 @@ pub(super) async fn load_iterations(
                     .collect(),
                 commit: it.commit.map(|commit| labels::short_hash(&commit)),
                 at: DisplayTime::absolute(it.finished_at.unwrap_or(data.detail.card.since)),
-                cost: format_usd(it.cost.usd),
+                cost: match it.cost.unknown_runs {
+                    0 => format_usd(it.cost.usd),
+                    _ => format!("cost {}", it.cost),
+                },
                 score: it.score,
                 gates: it.gates.iter().map(|gate| gate_view(gate, &output(&gate.name))).collect(),
                 gates_summary: gates_summary(&it.gates),

@@ -1,25 +1,29 @@
-//! Parts of a change that are loaded on request: rows of a file, unchanged lines and images.
+//! Parts of a change that are loaded on request: files, unchanged lines and images.
 //!
 //! Content of a repository is hostile. Lines are escaped, and lines that look like secrets are hidden
 //! as in the patch. An image is sent only if its first bytes are those of a known format, in a sandbox
 //! without scripts.
+
+use std::collections::BTreeSet;
 
 use askama::Template;
 use axum::extract::{Path, Query};
 use axum::http::{HeaderValue, header};
 use axum::response::{Html, IntoResponse as _, Response};
 use serde::Deserialize;
-use tamma_core::access::Permission;
-use tamma_core::ids::{CommitId, TaskId};
+use tamma_core::ids::{CommitId, ProjectId, TaskId};
 use tamma_core::review::patch::LineSide;
 use tamma_core::review::patterns;
 use uuid::Uuid;
 
-use super::diff::parse_files;
-use super::rows::{self, DiffLayout, RowContext};
+use super::diff::{FileDiff, parse_files};
+use super::rows::{self, DiffLayout};
 use super::threads::FileThreads;
-use super::{ChangeQuery, LoadedChange, link_query};
-use crate::app::Error;
+use super::{
+    ChangeQuery, FileBody, FileFacts, FileView, LoadedChange, PageBuilder, ViewedMark,
+    critical_files,
+};
+use crate::app::{App, Error};
 use crate::web::html::SafeHtml;
 use crate::web::layout::Layout;
 use crate::web::session::Session;
@@ -31,13 +35,24 @@ const MAX_TEXT_BYTES: usize = 4 * 1024 * 1024;
 /// Maximum size of an image, in bytes.
 const MAX_IMAGE_BYTES: usize = 5 * 1024 * 1024;
 
+/// Maximum number of files that are read for one page.
+const MAX_FILES_READ: usize = 10;
+
 /// Unchanged lines that are sent at once.
 const MAX_CONTEXT_LINES: u32 = 500;
 
 /// Policy of an image: nothing in it runs or loads anything.
 const IMAGE_POLICY: &str = "default-src 'none'; sandbox";
 
-/// Returns the rows of one file.
+/// Section of one file.
+#[derive(Template)]
+#[template(path = "_diff_file.html")]
+struct FileSection {
+    layout: Layout,
+    file: FileView,
+}
+
+/// Returns the rows of one file, or its section.
 pub(in crate::web) async fn file_fragment(
     state: WebState,
     session: Session,
@@ -47,24 +62,54 @@ pub(in crate::web) async fn file_fragment(
     let page_error = |error: Error| PageError::new(Layout::for_session(&session), error);
     let loaded = LoadedChange::load(&state.app, &session, TaskId(id)).await.map_err(page_error)?;
     let task_loop = state.app.task_loop(TaskId(id)).await.map_err(page_error)?;
-    let (files, _) = loaded.files();
-    let file = files.iter().find(|file| file.number == number);
-    let file = file.ok_or_else(|| page_error(no_file(number)))?;
-    let threads = FileThreads::new(file, &loaded.comments, &loaded.drafts, loaded.change.commit);
-    let context = RowContext {
-        task: id,
-        csrf: session.csrf_token(),
-        layout: query.layout(),
-        query: link_query(query.layout(), query.since).replace('&', "&#38;"),
-        commit: loaded.change.commit.to_string(),
-        can_comment: session.person.is_some()
-            && session.rights.allows(Permission::Work, task_loop.project),
-        can_expand: state.app.read_commit_file.is_some(),
-        open_form: query.open_form(),
-        only_fresh: query.since && loaded.change.last_reviewed.is_some(),
+    let (files, gone) = loaded.files();
+    let found = files.iter().zip(&gone).find(|(file, _)| file.number == number);
+    let (file, gone) = found.ok_or_else(|| page_error(no_file(number)))?;
+    let project = task_loop.project;
+    let about = (project, loaded.change.commit);
+    let complete_files = complete_files(&state.app, about, std::slice::from_ref(file)).await;
+    let complete_files = complete_files.map_err(page_error)?;
+    let rows = loaded.row_context(&state, &session, (id, project), &query, complete_files);
+    if !query.section {
+        let LoadedChange { change, comments, drafts, .. } = &loaded;
+        let threads = FileThreads::new(file, comments, drafts, change.commit);
+        let rows = rows::file_rows(&rows, file, &threads);
+        return Ok(Html(rows.to_string()).into_response());
+    }
+    let rules = state.app.task_rules(&task_loop).await.map_err(page_error)?;
+    let facts = FileFacts::load(&state.app, &task_loop, &loaded.change).await;
+    let facts = facts.map_err(page_error)?;
+    let builder = PageBuilder {
+        loaded: &loaded,
+        query: &query,
+        facts: &facts,
+        critical: critical_files(std::slice::from_ref(file), &rules),
+        rows,
     };
-    let rows = rows::file_rows(&context, file, &threads);
-    Ok(Html(rows.to_string()).into_response())
+    // As the first file of a page, which is never full.
+    let file = builder.file(file, *gone, &mut 0);
+    render(&FileSection { layout: Layout::for_session(&session), file })
+}
+
+/// Returns the numbers of files that end with their last hunk, as far as the patch leaves it open. Only
+/// the first files are read.
+pub(super) async fn complete_files(
+    app: &App,
+    (project, commit): (ProjectId, CommitId),
+    files: &[FileDiff<'_>],
+) -> Result<BTreeSet<usize>, Error> {
+    let mut complete = BTreeSet::new();
+    let open = files.iter().filter_map(|file| Some((file, rows::following_line(file)?)));
+    let open: Vec<(&FileDiff<'_>, u32)> = open.take(MAX_FILES_READ).collect();
+    for (file, next) in open {
+        let bytes = app.commit_file(project, commit, &file.path, MAX_TEXT_BYTES).await?;
+        let lines = bytes.map(|bytes| String::from_utf8_lossy(&bytes).lines().count());
+        let next = usize::try_from(next).unwrap_or(usize::MAX);
+        if lines.is_some_and(|lines| lines < next) {
+            complete.insert(file.number);
+        }
+    }
+    Ok(complete)
 }
 
 /// Query parameters of unchanged lines.

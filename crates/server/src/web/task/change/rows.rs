@@ -3,6 +3,7 @@
 //! A change has thousands of lines, so they are written directly and not by a template. Everything
 //! that a repository or a person wrote goes through [`push_escaped`] or the highlighter.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use tamma_core::format::pluralize;
@@ -72,6 +73,27 @@ pub(super) struct RowContext {
     pub(super) open_form: Option<(usize, LineKey)>,
     /// Leaves out hunks without a line that is new since the last review.
     pub(super) only_fresh: bool,
+    /// Numbers of files that end with their last hunk although the patch does not show it.
+    pub(super) complete_files: BTreeSet<usize>,
+}
+
+/// Unchanged lines that git shows after a change. After fewer, the file ends.
+const CONTEXT_LINES: usize = 3;
+
+/// Returns the line after the last hunk; `None` if the patch shows that the file ends there.
+pub(super) fn following_line(file: &FileDiff<'_>) -> Option<u32> {
+    if file.hidden_rows > 0 || ["new", "deleted"].contains(&file.action) {
+        return None;
+    }
+    let lines = || {
+        file.rows.iter().rev().filter_map(|row| match row {
+            DiffRow::Line(line) => Some(line),
+            DiffRow::Hunk(_) | DiffRow::Note(_) => None,
+        })
+    };
+    let context = lines().take_while(|line| line.kind == RowKind::Same).count();
+    let last = lines().next().filter(|_| context >= CONTEXT_LINES)?;
+    last.new?.checked_add(1)
 }
 
 /// Writes the table of a file.
@@ -190,11 +212,11 @@ impl RowWriter<'_> {
         self.html.push_str("</td></tr>");
     }
 
-    /// Writes the link to the lines after the last hunk.
+    /// Writes the link to the lines after the last hunk, if there are any.
     fn end(&mut self) {
-        let has_lines = self.file.rows.iter().any(is_line);
-        let has_more = !["new", "deleted"].contains(&self.file.action);
-        if !(self.context.can_expand && has_lines && has_more) {
+        let has_more = following_line(self.file).is_some()
+            && !self.context.complete_files.contains(&self.file.number);
+        if !(self.context.can_expand && has_more) {
             return;
         }
         let columns = self.context.layout.columns();
@@ -568,8 +590,8 @@ mod tests {
     use super::super::diff::parse_files;
     use super::*;
 
-    const PATCH: &str = "--- a/a.rs\n+++ b/a.rs\n@@ -10,3 +10,3 @@ fn <b>()\n same\n\
-                         -let a = \"<i>\";\n+let b = \"<i>\";\n same\n";
+    const PATCH: &str = "--- a/a.rs\n+++ b/a.rs\n@@ -10,5 +10,5 @@ fn <b>()\n same\n\
+                         -let a = \"<i>\";\n+let b = \"<i>\";\n same\n same\n same\n";
 
     fn context(layout: DiffLayout) -> RowContext {
         RowContext {
@@ -582,7 +604,24 @@ mod tests {
             can_expand: true,
             open_form: Some((1, (LineSide::Old, 11))),
             only_fresh: false,
+            complete_files: BTreeSet::new(),
         }
+    }
+
+    #[test]
+    fn following_lines_are_offered_if_the_file_goes_on() {
+        let html = |patch: &str, complete_files: BTreeSet<usize>| {
+            let context = RowContext { complete_files, ..context(DiffLayout::Unified) };
+            file_rows(&context, &parse_files(patch)[0], &FileThreads::default()).to_string()
+        };
+        assert!(html(PATCH, BTreeSet::new()).contains("Show following lines"));
+        // The file was read: it ends with the hunk.
+        assert!(!html(PATCH, BTreeSet::from([1])).contains("following lines"));
+        // Git shows three unchanged lines, unless the file has fewer.
+        let short = PATCH.replace("10,5", "10,4").replacen(" same\n same\n", " same\n", 1);
+        assert!(!html(&short, BTreeSet::new()).contains("following lines"), "{short}");
+        let at_end = "--- a/a\n+++ b/a\n@@ -3,1 +3,2 @@\n same\n+new\n";
+        assert!(!html(at_end, BTreeSet::new()).contains("following lines"));
     }
 
     #[test]
@@ -602,7 +641,7 @@ mod tests {
             assert!(html.contains("name=\"side\" value=\"old\""), "{html}");
             // Lines around the hunk.
             assert!(html.contains("from=1&#38;to=9&#38;old=1"), "{html}");
-            assert!(html.contains("from=13&#38;to=112&#38;old=13"), "{html}");
+            assert!(html.contains("from=15&#38;to=114&#38;old=15"), "{html}");
         }
     }
 

@@ -1,0 +1,100 @@
+//! Server with a signed-in person, and the time that its pages take.
+#![expect(clippy::print_stdout, reason = "a measurement prints its figures")]
+#![expect(clippy::disallowed_methods, reason = "a measurement reads the clock")]
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use chrono::TimeDelta;
+use tamma_core::ids::Digest;
+use tamma_server::{ApiServer, ServerConfig};
+use tamma_testkit::Cluster;
+use tokio_util::sync::CancellationToken;
+
+use super::figures::{ms, percentile, table};
+
+/// Requests of each page.
+const REQUESTS: usize = 200;
+
+/// Token of the server.
+const TOKEN: &str = "operator-token-of-the-benchmark";
+/// Secret in the cookie of Ada's session, in all browsers.
+const COOKIE_SECRET: &str = "a-cookie-of-the-benchmark-that-has-exactly-sixty-four-characters";
+
+/// Returns a client with Ada's cookie.
+pub(crate) fn signed_in_client() -> Result<reqwest::Client> {
+    let cookie: reqwest::header::HeaderValue = format!("tamma={COOKIE_SECRET}").parse()?;
+    let headers = [(reqwest::header::COOKIE, cookie)].into_iter().collect();
+    Ok(reqwest::Client::builder().no_proxy().default_headers(headers).build()?)
+}
+
+/// Requests pages one after the other, prints their times, and returns the p95 of each.
+pub(crate) async fn measure(
+    http: &reqwest::Client,
+    url: &str,
+    pages: &[String],
+) -> Result<Vec<(String, Duration)>> {
+    let mut rows = vec![["page", "p50, ms", "p95, ms", "max, ms"].map(str::to_owned).to_vec()];
+    let mut slowest = Vec::new();
+    for page in pages {
+        let mut times = Vec::new();
+        for _ in 0..REQUESTS {
+            let start = Instant::now();
+            let response = http.get(format!("{url}{page}")).send().await?.error_for_status()?;
+            let bytes = response.bytes().await?;
+            times.push(start.elapsed());
+            ensure!(bytes.len() > 200, "{page} is empty");
+        }
+        let p95 = percentile(&times, 95);
+        let [p50, max] = [50, 100].map(|percent| ms(percentile(&times, percent)));
+        rows.push(vec![page.clone(), p50, ms(p95), max]);
+        slowest.push((page.clone(), p95.unwrap_or_default()));
+    }
+    println!("\n{}", table(&rows));
+    Ok(slowest)
+}
+
+/// Running server.
+pub(crate) struct PageServer {
+    /// Address of its pages.
+    pub(crate) url: String,
+    stop: CancellationToken,
+    served: tokio::task::JoinHandle<Result<(), tamma_server::Error>>,
+}
+
+impl PageServer {
+    /// Starts a server, where Ada has signed in.
+    pub(crate) async fn start(cluster: &Cluster) -> Result<Self> {
+        let temporal = tamma_testkit::temporal::connect(&cluster.temporal_address()?).await?;
+        let config = ServerConfig {
+            address: "127.0.0.1:0".parse()?,
+            token: TOKEN.to_owned(),
+            environment: BTreeMap::new(),
+            operator: tamma_testkit::operator::test_operator(),
+            workflow_tuning: tamma_flow::WorkflowTuning::default(),
+            // These tasks have no workflows.
+            reconcile_interval: std::time::Duration::from_hours(24),
+            objects: tamma_store::ObjectStorage::new("/nowhere"),
+            inspect_repository: None,
+            read_remote_config: None,
+            read_commit_file: None,
+            forges: "/nowhere".into(),
+            public_url: None,
+            terminal: None,
+        };
+        let (session, token) = (Digest::of(COOKIE_SECRET.as_bytes()), Digest::of(TOKEN.as_bytes()));
+        let until = chrono::Utc::now() + TimeDelta::days(1);
+        cluster.store.close_session(session).await?;
+        cluster.store.open_session(session, &"Ada".parse()?, token, until).await?;
+        let server = ApiServer::bind(config, cluster.store.clone(), temporal).await?;
+        let (url, stop) = (format!("http://{}", server.address()), CancellationToken::new());
+        Ok(Self { url, stop: stop.clone(), served: tokio::spawn(server.run(stop)) })
+    }
+
+    /// Stops it.
+    pub(crate) async fn stop(self) -> Result<()> {
+        self.stop.cancel();
+        Ok(self.served.await??)
+    }
+}
