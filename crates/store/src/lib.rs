@@ -66,7 +66,8 @@ pub use connection::{Store, create_database, drop_database, list_databases, rena
 pub use conversations::ConversationRecord;
 pub use decisions::{PlanDecision, PlanVerdict};
 pub use deliveries::{
-    ClaimedDelivery, Delivery, DeliveryAttempt, DeliveryEnd, NewDelivery, OutboxMessage,
+    ClaimedBatch, ClaimedDelivery, Delivery, DeliveryAttempt, DeliveryEnd, NewDelivery,
+    OutboxMessage,
 };
 pub use effects::{Effect, EffectError, EffectKind};
 pub use embeddings::EntryEmbedding;
