@@ -26,6 +26,9 @@ const TASKS: u64 = 5000;
 /// person, and no task would complete on its own.
 const FILES: usize = 8;
 
+/// Number of workflows that the worker keeps in memory.
+const CACHED_WORKFLOWS: u64 = 1_000;
+
 /// Time limit of each wait.
 const TIMEOUT: Duration = Duration::from_mins(15);
 
@@ -70,11 +73,12 @@ pub(crate) async fn run(arguments: &Args) -> Result<Verdict> {
     let before = parts.map(|(_, process)| meter::resident(process));
     let rows = meter::database(&cluster.database).await?.total_rows();
     let disk = meter::disk(temporal_folder);
+    let empty = meter::database_bytes(&cluster.database).await?.size;
 
     let start = now();
     wait_for_approval(&cluster, 2..tasks + 1).await?;
     let took = start.elapsed();
-    let size = meter::sql(&cluster.database, "SELECT pg_database_size(current_database())").await?;
+    let size = meter::database_bytes(&cluster.database).await?.size;
     let rows = meter::database(&cluster.database).await?.total_rows() - rows;
     let disk = meter::disk(temporal_folder).saturating_sub(disk);
     let after = parts.map(|(_, process)| meter::resident(process));
@@ -108,16 +112,16 @@ pub(crate) async fn run(arguments: &Args) -> Result<Verdict> {
         per_second(tasks, took),
         tenths(disk, tasks * 1024),
         tenths(rows, tasks),
-        tenths(size.parse()?, 1 << 20),
+        tenths(size, 1 << 20),
     );
     if arguments.write {
-        let memory = |part: usize| after[part].saturating_sub(before[part]) / tasks;
+        let growth = |part: usize| after[part].saturating_sub(before[part]);
         let values = [
-            ("worker_memory_bytes", memory(0)),
-            ("temporal_memory_bytes", memory(2)),
+            ("worker_memory_bytes", growth(0) / tasks.min(CACHED_WORKFLOWS)),
+            ("temporal_memory_bytes", growth(2) / tasks),
             ("temporal_disk_bytes", disk / tasks),
             ("rows", rows.div_ceil(tasks)),
-            ("database_bytes", size.parse::<u64>()? / tasks),
+            ("database_bytes", size.saturating_sub(empty) / tasks),
         ];
         coefficients::write("waiting", &values).await?;
     }

@@ -21,7 +21,7 @@ use tamma_testkit::temporal::{self, TemporalLayout};
 
 use self::machine::MachineAbilities;
 use self::report::Report;
-use self::round::RoundRunner;
+use self::round::{RoundRunner, Turn};
 use self::strike::Strike;
 use self::striker::Striker;
 use crate::support::verdict::Verdict;
@@ -143,11 +143,11 @@ async fn strike_all(striker: Striker, strikes: Vec<Strike>, extent: Extent) -> R
     let mut report = Report::begin()?;
     runner.undisturbed(&mut report).await?;
     let enough = extent.strikes.unwrap_or(possible.len());
-    for strike in possible.iter().copied().cycle() {
+    for (made, strike) in possible.iter().copied().cycle().enumerate() {
         if report.strikes() >= enough && report.interruptions() >= extent.interruptions {
             break;
         }
-        runner.round(strike, &mut report).await?;
+        runner.round(strike, Turn::new(made, possible.len()), &mut report).await?;
     }
     runner.finish(&mut report).await?;
     Ok(report)

@@ -257,7 +257,14 @@ enum Command {
     Mcp(mcp::Args),
     /// Estimate machines, databases and cost of a load
     ///
-    /// Multiplies the measured cost of a task (docs/scale.md). Assumptions are options. Needs no server.
+    /// Needs no server. As long as one machine with `tamma up` keeps up with your agents, you do not need
+    /// this.
+    ///
+    /// The result is computed, not measured: the cost of one task, multiplied by your load. The costs of a
+    /// task, of a waiting task and of an agent's slot were measured with scripted agents on two cores; the
+    /// output prints the date and commit of each. Agents, peak and machines are assumptions: set the
+    /// options to your own figures. Not included: the API server, the database of a separate Temporal
+    /// cluster, standbys, spare machines and models. docs/scale.md describes the measurements.
     Capacity(capacity::Args),
     /// List and reclaim disk space used by tasks
     #[command(subcommand, arg_required_else_help = true)]

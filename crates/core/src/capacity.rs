@@ -30,7 +30,7 @@ const DAYS_PER_MONTH: u64 = 30;
 /// Largest number of tasks per day that is searched for.
 const MOST_TASKS: u64 = 1_000_000_000;
 
-/// Measured cost of tasks, with date and commit of each measurement.
+/// Cost of tasks, with date and commit of each measurement. `capacity/coefficients.yaml` has the sources.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Coefficients {
@@ -113,17 +113,17 @@ pub struct AgentCost {
     pub commit: String,
     /// Memory of the worker for a slot.
     pub slot_memory_bytes: u64,
-    /// CPU time of the worker per second, while the agent waits for its model.
+    /// CPU time of the worker per second, while the agent waits for its model and writes nothing.
     pub worker_cpu_us_per_second: u64,
 }
 
-/// Memory of one process of a built-in agent.
+/// Memory of one process of a built-in agent: a note of that day, which no benchmark repeats.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AgentMemory {
-    /// Day of the measurement.
+    /// Day of the note.
     pub measured: NaiveDate,
-    /// Measured build.
+    /// Commit that recorded it.
     pub commit: String,
     /// Smallest agent.
     pub min_memory_bytes: u64,

@@ -79,7 +79,8 @@ pub use conversations::ConversationRecord;
 pub use credentials::{Credential, SessionRecord};
 pub use decisions::{PlanDecision, PlanVerdict};
 pub use deliveries::{
-    ClaimedDelivery, Delivery, DeliveryAttempt, DeliveryEnd, NewDelivery, OutboxMessage,
+    ClaimedBatch, ClaimedDelivery, Delivery, DeliveryAttempt, DeliveryEnd, NewDelivery,
+    OutboxMessage,
 };
 pub use effects::{Effect, EffectError, EffectKind};
 pub use embeddings::EntryEmbedding;

@@ -38,6 +38,24 @@ const AT_ONCE: usize = 4;
 /// Delay between the release of the tasks and a strike that hits them on their way.
 const ON_THE_WAY: Duration = Duration::from_millis(700);
 
+/// Way in which a strike is made. It changes each time that the strike comes again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Turn {
+    /// `true` if the strike hits tasks on their way, and not at their jobs.
+    on_the_way: bool,
+    /// Number that chooses the victim among equals.
+    victim: usize,
+}
+
+impl Turn {
+    /// Returns the turn after `made` strikes, if `kinds` different strikes take turns.
+    pub(crate) fn new(made: usize, kinds: usize) -> Self {
+        let (cycle, position) = (made / kinds, made % kinds);
+        // The victim changes half as often, so that each is hit in both ways.
+        Self { on_the_way: !(position + cycle).is_multiple_of(2), victim: position + cycle / 2 }
+    }
+}
+
 /// Takes the tasks in flight through strikes.
 pub(crate) struct RoundRunner {
     striker: Striker,
@@ -45,7 +63,6 @@ pub(crate) struct RoundRunner {
     baseline: Baseline,
     /// Number of the next task.
     next: u32,
-    rounds: u32,
 }
 
 impl RoundRunner {
@@ -53,7 +70,7 @@ impl RoundRunner {
     /// jobs.
     pub(crate) async fn start(striker: Striker, tasks: u32) -> Result<Self> {
         let (lanes, baseline) = (Vec::new(), Baseline::default());
-        let mut runner = Self { striker, lanes, baseline, next: FIRST_TASK, rounds: 0 };
+        let mut runner = Self { striker, lanes, baseline, next: FIRST_TASK };
         runner.record_baseline().await?;
         let (cluster, upstream) = (&runner.striker.cluster, runner.striker.upstream());
         let first = runner.next;
@@ -99,16 +116,19 @@ impl RoundRunner {
         Report::print_undisturbed(&times)
     }
 
-    /// Makes a strike. Every second one hits tasks on their way, the others hit tasks at their jobs.
-    pub(crate) async fn round(&mut self, strike: Strike, report: &mut Report) -> Result<()> {
-        self.rounds += 1;
-        let on_the_way = self.rounds.is_multiple_of(2);
+    /// Makes a strike.
+    pub(crate) async fn round(
+        &mut self,
+        strike: Strike,
+        Turn { on_the_way, victim }: Turn,
+        report: &mut Report,
+    ) -> Result<()> {
         if on_the_way {
             self.release().await?;
             sleep(ON_THE_WAY).await;
         }
         let in_flight = self.in_flight().await;
-        let victims = self.striker.aim(strike);
+        let victims = self.striker.aim(strike, victim);
         let interrupted = in_flight
             .iter()
             .filter(|task| victims.as_ref().is_none_or(|victims| victims.contains(*task)))
@@ -248,4 +268,24 @@ async fn wait_for(cluster: &Cluster, lane: &Lane) -> Result<()> {
 #[expect(clippy::disallowed_methods, reason = "measures durations")]
 fn now() -> Instant {
     Instant::now()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_strike_hits_every_victim_at_its_job_and_on_its_way() {
+        for (kinds, victims) in [(24, 2), (24, 3), (23, 2), (22, 3), (1, 3)] {
+            for position in 0..kinds {
+                for (on_the_way, victim) in [(false, 0), (true, 0), (false, 1), (true, 1)] {
+                    let is_made = (0..2 * victims).any(|cycle| {
+                        let turn = Turn::new(cycle * kinds + position, kinds);
+                        turn.on_the_way == on_the_way && turn.victim % victims == victim
+                    });
+                    assert!(is_made, "{kinds} strikes, strike {position}, victim {victim}");
+                }
+            }
+        }
+    }
 }

@@ -45,15 +45,15 @@ pub(crate) struct Striker {
     pub(crate) cluster: Cluster,
     models: Models,
     machine: MachineAbilities,
-    /// Number of strikes so far, which chooses the victim among equals.
-    count: usize,
+    /// Number that chooses the victim among equals.
+    victim: usize,
 }
 
 impl Striker {
     /// Starts the models of the cluster's agents.
     pub(crate) async fn new(mut cluster: Cluster, machine: MachineAbilities) -> Result<Self> {
         let models = Models::start(&mut cluster).await?;
-        Ok(Self { cluster, models, machine, count: 0 })
+        Ok(Self { cluster, models, machine, victim: 0 })
     }
 
     /// Returns the URL of the model on each host.
@@ -66,10 +66,10 @@ impl Striker {
         self.machine.why_not(strike, &self.cluster)
     }
 
-    /// Chooses the victim of the next strike, and returns the tasks that depend on it; `None` stands for
-    /// all tasks in flight.
-    pub(crate) fn aim(&mut self, strike: Strike) -> Option<BTreeSet<String>> {
-        self.count += 1;
+    /// Chooses the victim of the next strike among equals by a number, and returns the tasks that depend
+    /// on it; `None` stands for all tasks in flight.
+    pub(crate) fn aim(&mut self, strike: Strike, victim: usize) -> Option<BTreeSet<String>> {
+        self.victim = victim;
         let runs = leftover::runs().into_iter();
         match strike.victims() {
             Victims::All => None,
@@ -100,11 +100,11 @@ impl Striker {
             }
             Strike::KillServer => {
                 let servers = self.cluster.servers_mut();
-                let at = self.count % servers.len().max(1);
+                let at = self.victim % servers.len().max(1);
                 restart(servers.get_mut(at).context("no server")?).await
             }
             Strike::KillFrontend => self.restart_node(0).await,
-            Strike::KillHistory => self.restart_node(1 + self.count % HISTORY.len()).await,
+            Strike::KillHistory => self.restart_node(1 + self.victim % HISTORY.len()).await,
             Strike::KillTemporal => self.restart_temporal().await,
             Strike::KillPostgres => {
                 self.cluster.postgres_mut()?.restart().await?;
@@ -170,7 +170,7 @@ impl Striker {
                 }
                 Ok(())
             }
-            Strike::TemporalStorm => self.restart_node(1 + self.count % HISTORY.len()).await,
+            Strike::TemporalStorm => self.restart_node(1 + self.victim % HISTORY.len()).await,
             _ => restart(self.worker(strike)?).await,
         }
     }
@@ -272,7 +272,7 @@ impl Striker {
     /// Returns the worker to strike. The last one has the small disk.
     fn worker_index(&mut self, strike: Strike) -> usize {
         let workers = self.cluster.workers_mut().len().max(1);
-        if strike == Strike::FullDisk { workers - 1 } else { self.count % workers }
+        if strike == Strike::FullDisk { workers - 1 } else { self.victim % workers }
     }
 }
 

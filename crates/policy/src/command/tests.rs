@@ -234,6 +234,9 @@ fn tokens_that_the_grammar_reads_differently_are_unknown() {
         "echo ${x:-`git push`}",
         "cat <<E\"O\"F\nx\nEOF\ngit push",
         "if true; then",
+        // A redirection to a file named `$`, and a second command.
+        "<$\ngit push",
+        ">$\ngit push",
     ] {
         assert!(is_unknown(line), "{line}: {:?}", parse(line));
     }

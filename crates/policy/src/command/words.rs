@@ -76,6 +76,10 @@ impl SyntaxReader<'_, '_> {
             "ansi_c_string" => decode_ansi_c(text).map(|it| self.literal(ShellWord::literal(&it))),
             "string" => self.string(node),
             "concatenation" => self.concatenation(node),
+            // The grammar takes the next word, even on the next line, for the name after a lone `$`.
+            "simple_expansion" if text.contains(char::is_whitespace) => {
+                Err("a variable has no name")
+            }
             "simple_expansion" | "brace_expression" => Ok(ShellWord::dynamic(text, true)),
             "expansion" => {
                 self.expansion(node)?;

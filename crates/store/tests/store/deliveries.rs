@@ -57,7 +57,7 @@ async fn dispatch_all(store: &Store, receivers: &[&str], digest: bool, due: Time
 }
 
 async fn claim(store: &Store) -> Vec<ClaimedDelivery> {
-    store.claim_deliveries(60, 100, true).await.expect("claimed")
+    store.claim_deliveries(60, 100, true).await.expect("claimed").deliveries
 }
 
 const AT_ONCE: TimeDelta = TimeDelta::zero();
@@ -93,7 +93,7 @@ async fn each_delivery_is_claimed_by_one_of_many_servers() {
         servers.push(tokio::spawn(async move {
             let mut claimed = Vec::new();
             loop {
-                let some = store.claim_deliveries(60, 3, true).await.expect("claimed");
+                let some = store.claim_deliveries(60, 3, true).await.expect("claimed").deliveries;
                 if some.is_empty() {
                     return claimed;
                 }
@@ -116,7 +116,7 @@ async fn claim_of_a_dead_server_expires_and_keeps_the_delivery_id() {
     let (_database, store) = fresh().await;
     write(&store, &asking(1)).await;
     dispatch_all(&store, &["a"], false, AT_ONCE).await;
-    let first = store.claim_deliveries(0, 10, true).await.expect("claimed");
+    let first = store.claim_deliveries(0, 10, true).await.expect("claimed").deliveries;
     let second = claim(&store).await;
     assert_eq!((second[0].id, second[0].attempt), (first[0].id, 2));
     assert!(claim(&store).await.is_empty(), "another server has claimed it");
@@ -125,6 +125,24 @@ async fn claim_of_a_dead_server_expires_and_keeps_the_delivery_id() {
         next > now() + TimeDelta::seconds(30),
         "the next delivery is due when the claim expires"
     );
+}
+
+#[tokio::test]
+async fn alert_of_a_newer_version_does_not_delay_others() {
+    let (database, store) = fresh().await;
+    write(&store, &asking(1)).await;
+    write(&store, &asking(2)).await;
+    dispatch_all(&store, &["a"], false, AT_ONCE).await;
+    let pool = sqlx::PgPool::connect(&database.url()).await.expect("connected");
+    let sql = "UPDATE alerts SET cause = '{\"tomorrow\": {}}' WHERE task = $1";
+    let newer = asking(1).task.id.0;
+    sqlx::query(sql).bind(newer).execute(&pool).await.expect("changed");
+    let claimed = store.claim_deliveries(60, 100, true).await.expect("claimed");
+    let tasks: Vec<_> = claimed.deliveries.iter().map(|one| one.task).collect();
+    assert_eq!(tasks, [asking(2).task.id]);
+    assert_eq!(claimed.unreadable.len(), 1);
+    let next = store.next_delivery_at(true).await.expect("read");
+    assert!(next.is_some_and(|at| at > now()), "it is tried again when the claim expires");
 }
 
 #[tokio::test]
@@ -180,7 +198,7 @@ async fn reminders_are_sent_until_the_question_is_acknowledged() {
     reminded(&mut recorded);
     write_more(&store, &recorded, steps).await;
     dispatch_all(&store, &["a"], false, AT_ONCE).await;
-    let second = store.claim_deliveries(0, 10, true).await.expect("claimed").remove(0);
+    let second = store.claim_deliveries(0, 10, true).await.expect("claimed").deliveries.remove(0);
     assert_eq!((second.reminder, second.is_settled), (2, false));
     assert_ne!(second.id, first.id);
     // Once the question is acknowledged, the pending reminder is obsolete.
@@ -221,7 +239,7 @@ async fn deliveries_of_a_batch_are_claimed_together() {
     // A batch stays complete for small limits and for every caller.
     let mut sizes = Vec::new();
     for _ in 0..4 {
-        let claimed = store.claim_deliveries(60, 1, true).await.expect("claimed");
+        let claimed = store.claim_deliveries(60, 1, true).await.expect("claimed").deliveries;
         let batches: BTreeSet<_> = claimed.iter().map(|one| one.batch).collect();
         assert!(batches.len() <= 1);
         sizes.push(claimed.len());
@@ -234,7 +252,7 @@ async fn terminal_deliveries_are_left_to_servers_with_a_terminal() {
     let (_database, store) = fresh().await;
     write(&store, &asking(1)).await;
     dispatch_all(&store, &["terminal"], false, AT_ONCE).await;
-    assert!(store.claim_deliveries(60, 10, false).await.expect("claimed").is_empty());
+    assert!(store.claim_deliveries(60, 10, false).await.expect("claimed").deliveries.is_empty());
     assert_eq!(store.next_delivery_at(false).await.expect("read"), None);
     assert_eq!(claim(&store).await.len(), 1);
 }
