@@ -14,9 +14,8 @@ BEGIN
     IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = 'tamma_tenant') THEN
         CREATE ROLE tamma_tenant NOLOGIN;
     END IF;
-    IF NOT pg_has_role(current_user, 'tamma_tenant', 'MEMBER') THEN
-        GRANT tamma_tenant TO CURRENT_USER;
-    END IF;
+    -- Also for members: since PostgreSQL 16, whoever creates a role is one that cannot use it.
+    GRANT tamma_tenant TO CURRENT_USER;
 EXCEPTION
     -- Another database of the server is migrated at the same time.
     WHEN duplicate_object OR unique_violation THEN

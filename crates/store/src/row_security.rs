@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use sqlx::PgPool;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
+use sqlx::{Connection as _, PgConnection, PgPool};
 use tamma_core::ids::OrganisationId;
 
 use crate::connection::{LIST_OPTIONS, Store};
@@ -44,10 +44,7 @@ impl TenantPools {
         if let Some(known) = pools.get(organisations) {
             return known.clone();
         }
-        let ids: Vec<String> = organisations.iter().map(ToString::to_string).collect();
-        let ids = ids.join(",");
-        let options = self.options.clone();
-        let options = options.options([("role", ROLE), ("tamma.organisations", ids.as_str())]);
+        let options = tenant_options(&self.options, organisations);
         let lists = options.clone().options(LIST_OPTIONS);
         let new = ReadPools {
             reads: self.pool.clone().connect_lazy_with(options),
@@ -67,9 +64,42 @@ impl TenantPools {
     }
 }
 
+/// Returns the options of connections that read for some organisations.
+fn tenant_options(
+    options: &PgConnectOptions,
+    organisations: &BTreeSet<OrganisationId>,
+) -> PgConnectOptions {
+    let ids: Vec<String> = organisations.iter().map(ToString::to_string).collect();
+    let ids = ids.join(",");
+    options.clone().options([("role", ROLE), ("tamma.organisations", ids.as_str())])
+}
+
+/// Returns `true` if a connection has the role that its options name. A connection pooler may have
+/// ignored them.
+async fn has_tenant_role(connection: &mut PgConnection) -> sqlx::Result<bool> {
+    let role = sqlx::query_scalar!(r#"SELECT current_user::text AS "role!""#);
+    Ok(role.fetch_one(connection).await? == ROLE)
+}
+
+/// Returns `true` if connections can have the role. Members of a role may lack the right to use it.
+async fn can_use_role(options: &PgConnectOptions) -> sqlx::Result<bool> {
+    let options = tenant_options(options, &BTreeSet::new());
+    let mut connection = match PgConnection::connect_with(&options).await {
+        Ok(connection) => connection,
+        // insufficient_privilege
+        Err(sqlx::Error::Database(error)) if error.code().as_deref() == Some("42501") => {
+            return Ok(false);
+        }
+        Err(error) => return Err(error),
+    };
+    let has_role = has_tenant_role(&mut connection).await?;
+    connection.close().await?;
+    Ok(has_role)
+}
+
 impl Store {
     /// Returns a handle for [`Store::within`]; `None` if the database has no role for it, because the
-    /// owner of the tables could not create one.
+    /// owner of the tables could not create one, or cannot use it.
     pub async fn with_row_security(&self) -> Result<Option<Self>> {
         let is_usable = sqlx::query_scalar!(
             r#"SELECT coalesce(
@@ -83,16 +113,23 @@ impl Store {
         )
         .fetch_one(&self.steps)
         .await?;
-        if !is_usable {
+        let options = PgConnectOptions::clone(&self.steps.connect_options());
+        if !is_usable || !can_use_role(&options).await? {
             return Ok(None);
         }
         let pool = self.steps.options().clone();
         let connections = pool.get_max_connections().min(CONNECTIONS);
-        let tenants = TenantPools {
-            pool: pool.max_connections(connections).min_connections(0).idle_timeout(IDLE_TIMEOUT),
-            options: PgConnectOptions::clone(&self.steps.connect_options()),
-            pools: Mutex::default(),
-        };
+        let pool = pool.max_connections(connections).min_connections(0).idle_timeout(IDLE_TIMEOUT);
+        // A connection of the owner would see all organisations.
+        let pool = pool.after_connect(|connection, _| {
+            Box::pin(async move {
+                if has_tenant_role(connection).await? {
+                    return Ok(());
+                }
+                Err(sqlx::Error::Protocol(format!("the connection does not have the role {ROLE}")))
+            })
+        });
+        let tenants = TenantPools { pool, options, pools: Mutex::default() };
         Ok(Some(Self { tenants: Some(Arc::new(tenants)), ..self.clone() }))
     }
 
