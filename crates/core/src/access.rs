@@ -402,8 +402,8 @@ mod tests {
                 "member: add_task, control_task, answer_question, propose_knowledge, test_alerts",
                 "approver: decide, decide_knowledge, change_rules",
                 "administrator: manage_access",
-                "operator: register_project, restart_task, manage_people, manage_organisations, \
-                 read_audit",
+                "operator: register_project, restart_task, maintain, manage_people, \
+                 manage_organisations, read_audit, open_payloads",
             ]
         );
         assert_eq!(before.len(), AccessAction::iter().count(), "an operator can do everything");
