@@ -539,6 +539,9 @@ impl IdentityService {
     }
 
     /// Returns the highest role that groups give in each project and organisation, with the provider.
+    ///
+    /// Each organisation in which the provider gives roles has a grant, also without a role: people
+    /// whose groups are unknown are not in the default organisation for that reason.
     pub(crate) async fn group_roles(
         &self,
         person: &Name,
@@ -551,9 +554,6 @@ impl IdentityService {
         for (issuer, groups) in groups {
             let Some(client) = self.client_of_issuer(&issuer) else { continue };
             let settings = client.settings();
-            if !settings.admits(&groups) {
-                continue;
-            }
             for organisation in self.store.organisations().await? {
                 let projects =
                     organisation.projects.iter().map(|(name, id)| (Some(name), Some(*id)));
@@ -562,7 +562,11 @@ impl IdentityService {
                     let role = settings.role_in(&organisation.name, name, &groups);
                     let source = GrantSource::Group;
                     let grant = RoleGrant { organisation: organisation.id, project, source, role };
-                    roles.extend(role.map(|_| (grant, settings.name.clone())));
+                    let is_member =
+                        project.is_none() && settings.gives_roles_in(&organisation.name);
+                    if role.is_some() || is_member {
+                        roles.push((grant, settings.name.clone()));
+                    }
                 }
             }
         }

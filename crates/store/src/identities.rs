@@ -163,15 +163,17 @@ impl Store {
         Ok(())
     }
 
-    /// Returns the groups of a person at each issuer, if they were checked after a time.
+    /// Returns the groups of a person at each issuer. They count only if they were checked after a
+    /// time; there are none otherwise.
     pub async fn groups_of(
         &self,
         person: &Name,
         checked_after: Timestamp,
     ) -> Result<Vec<(String, Vec<String>)>> {
         let rows = sqlx::query!(
-            "SELECT issuer, groups FROM identities
-             WHERE lower(person) = lower($1) AND admitted AND checked_at > $2",
+            r#"SELECT issuer,
+                   CASE WHEN admitted AND checked_at > $2 THEN groups ELSE '{}' END AS "groups!"
+               FROM identities WHERE lower(person) = lower($1) ORDER BY id"#,
             person.to_string(),
             checked_after,
         )

@@ -52,13 +52,16 @@ impl Membership {
 
     /// Adds up the grants of a person.
     ///
-    /// A role for everybody is for the people of the organisation: those who have, or had, a role of
-    /// their own in it. People without an organisation are in the default one. A role of one's own in
-    /// a project replaces that of everybody, also if it is lower; of the others, the highest counts.
+    /// A role for everybody is for the people of the organisation: those who have a role of their own
+    /// in it. People who never had one in another organisation are in the default one. A role of one's
+    /// own in a project replaces that of everybody, also if it is lower; of the others, the highest
+    /// counts.
     pub fn from_grants(grants: &[RoleGrant]) -> Self {
         let own = grants.iter().filter(|grant| grant.source != GrantSource::Everybody);
-        let mut belongs_to: BTreeSet<_> = own.map(|grant| grant.organisation).collect();
-        if belongs_to.is_empty() {
+        let held = own.clone().filter(|grant| grant.role.is_some());
+        let mut belongs_to: BTreeSet<_> = held.map(|grant| grant.organisation).collect();
+        // Whoever was in another organisation does not fall back to the default one.
+        if own.clone().all(|grant| grant.organisation == OrganisationId::DEFAULT) {
             belongs_to.insert(OrganisationId::DEFAULT);
         }
         let is_own = |grant: &&RoleGrant| grant.source == GrantSource::Own && grant.role.is_some();
@@ -124,7 +127,11 @@ mod tests {
             assert_eq!(role(&both, 1), Some(Viewer));
         }
         // Whoever was in another organisation does not fall back to the default one.
-        assert_eq!(role(&[everybody, grant(OTHER, 2, GrantSource::Own, None)], 1), None);
+        for source in [GrantSource::Own, GrantSource::Organisation, GrantSource::Group] {
+            assert_eq!(role(&[everybody, grant(OTHER, 2, source, None)], 1), None, "{source:?}");
+            let left = grant(OTHER, 1, GrantSource::Everybody, Some(Approver));
+            assert_eq!(role(&[left, grant(OTHER, 2, source, None)], 1), None, "{source:?}");
+        }
     }
 
     #[test]
@@ -132,7 +139,10 @@ mod tests {
         let everybody = grant(OTHER, 1, GrantSource::Everybody, Some(Approver));
         let own = |role| grant(OTHER, 1, GrantSource::Own, role);
         assert_eq!(role(&[everybody, own(Some(Viewer))], 1), Some(Viewer));
-        assert_eq!(role(&[everybody, own(None)], 1), Some(Approver), "it was taken away");
+        let default = |source, role| grant(OrganisationId::DEFAULT, 1, source, role);
+        let (everybody, taken) =
+            (default(GrantSource::Everybody, Some(Approver)), default(GrantSource::Own, None));
+        assert_eq!(role(&[everybody, taken], 1), Some(Approver), "it was taken away");
         let group = grant(OTHER, 1, GrantSource::Group, Some(Member));
         assert_eq!(role(&[own(Some(Viewer)), group], 1), Some(Member), "the highest counts");
     }

@@ -174,6 +174,11 @@ impl IdentityProvider {
         self.roles.iter().any(|role| groups.contains(&role.group))
     }
 
+    /// Returns `true` if a group can have a role in an organisation.
+    pub fn gives_roles_in(&self, organisation: &str) -> bool {
+        self.roles.iter().any(|role| role.organisation == organisation)
+    }
+
     /// Returns the highest role that groups give in a project of an organisation, or in the
     /// organisation itself.
     pub fn role_in(
@@ -239,6 +244,7 @@ identity:
         );
         assert_eq!(company.role_in("acme", None, &groups(&["acme"])), administrator);
         assert_eq!(company.role_in("acme", Some("shop"), &groups(&["engineers"])), None);
+        assert!(company.gives_roles_in("acme") && !company.gives_roles_in("globex"));
     }
 
     #[test]
