@@ -48,6 +48,9 @@ impl Store {
                    OR EXISTS (SELECT FROM access_tokens WHERE lower(person) = lower($1))
                    OR EXISTS (SELECT FROM identities WHERE lower(person) = lower($1))
                    OR EXISTS (SELECT FROM access_changes WHERE lower(person) = lower($1))
+                   OR EXISTS (
+                       SELECT FROM organisation_access_changes WHERE lower(person) = lower($1)
+                   )
                    AS "used!""#,
             name.to_string(),
         )

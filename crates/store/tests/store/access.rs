@@ -225,7 +225,10 @@ async fn a_role_in_an_organisation_follows_its_projects() {
         };
         store.change_organisation_role(&change).await.expect("changed");
     };
+    assert!(!store.is_name_used(&name("ada")).await.expect("asked"));
     change(Some(OrganisationRole::Administrator)).await;
+    // Nobody gets the role by signing in under the name.
+    assert!(store.is_name_used(&name("ada")).await.expect("asked"));
     let empty = membership().await;
     assert_eq!((empty.roles.len(), empty.administered), (0, [acme].into()));
     store.move_project(OTHER, acme).await.expect("moved");
