@@ -97,7 +97,8 @@ impl Store {
         }))
     }
 
-    /// Links a subject at a provider to a person, before or after its first sign-in.
+    /// Links a subject at a provider to a person, before or after its first sign-in. Logins of the
+    /// subject as another person end, and all listeners are notified.
     pub async fn link_identity(
         &self,
         ids: [Uuid; 2],
@@ -107,15 +108,27 @@ impl Store {
         now: Timestamp,
     ) -> Result<()> {
         let [identity, account] = ids;
-        sqlx::query!(
-            "WITH account AS (
-                 INSERT INTO accounts (id, name, kind, created_by) VALUES ($2, $5, 'person', $6)
-                 ON CONFLICT (lower(name)) DO NOTHING
-             )
-             INSERT INTO identities (id, issuer, subject, person, linked_by, admitted, checked_at)
-             VALUES ($1, $3, $4, $5, $6, true, $7)
-             ON CONFLICT (issuer, subject) DO UPDATE
-             SET person = $5, linked_by = $6, admitted = true",
+        sqlx::query_scalar!(
+            r#"WITH account AS (
+                   INSERT INTO accounts (id, name, kind, created_by) VALUES ($2, $5, 'person', $6)
+                   ON CONFLICT (lower(name)) DO NOTHING
+               ),
+               ended AS (
+                   UPDATE logins SET ended_at = $7, end_reason = 'revoked'
+                   FROM identities
+                   WHERE identities.id = logins.identity AND logins.ended_at IS NULL
+                     AND identities.issuer = $3 AND identities.subject = $4
+                     AND lower(identities.person) <> lower($5)
+               ),
+               linked AS (
+                   INSERT INTO identities
+                   (id, issuer, subject, person, linked_by, admitted, checked_at)
+                   VALUES ($1, $3, $4, $5, $6, true, $7)
+                   ON CONFLICT (issuer, subject) DO UPDATE
+                   SET person = $5, linked_by = $6, admitted = true
+                   RETURNING id
+               )
+               SELECT pg_notify($8, 'login')::text AS "told" FROM linked"#,
             identity,
             account,
             issuer,
@@ -123,8 +136,9 @@ impl Store {
             person.to_string(),
             by.to_string(),
             now,
+            CHANNEL,
         )
-        .execute(&self.steps)
+        .fetch_all(&self.steps)
         .await?;
         Ok(())
     }
@@ -264,7 +278,8 @@ impl Store {
         Ok(())
     }
 
-    /// Saves the result of a check, and notifies all listeners if somebody may have lost a right.
+    /// Saves the result of a check, and notifies all listeners if somebody may have lost a right. A
+    /// login that has ended meanwhile admits nobody again.
     pub async fn finish_login_check(
         &self,
         login: Uuid,
@@ -276,7 +291,7 @@ impl Store {
                 sqlx::query_scalar!(
                     r#"WITH login AS (
                            UPDATE logins SET tokens = $2, checked_at = $4, checking_until = NULL
-                           WHERE id = $1 RETURNING identity
+                           WHERE id = $1 AND ended_at IS NULL RETURNING identity
                        ),
                        before AS (
                            SELECT identities.id, identities.groups FROM identities, login

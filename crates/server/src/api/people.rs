@@ -127,6 +127,8 @@ pub(super) async fn activate(
             description = "The caller is not an operator."),
         (status = NOT_FOUND, body = Problem, content_type = "application/problem+json",
             description = "Unknown identity provider."),
+        (status = UNPROCESSABLE_ENTITY, body = Problem, content_type = "application/problem+json",
+            description = "The subject is not valid, or the name is that of a service account."),
     )
 )]
 pub(super) async fn link_identity(

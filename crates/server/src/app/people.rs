@@ -105,6 +105,12 @@ impl App {
         by.require_operator()?;
         let name = parse_name(&link.name)?;
         let issuer = &self.identity.client(&link.provider)?.settings().issuer;
+        if self.store.account_kind(&name).await? == AccountKind::Service {
+            return Err(Error::invalid(
+                format!("{name} is a service account, which cannot sign in."),
+                "Link the subject to a person.",
+            ));
+        }
         if link.subject.is_empty() || link.subject.len() > 255 {
             return Err(Error::invalid(
                 "The subject must have 1 to 255 characters.",

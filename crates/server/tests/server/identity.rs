@@ -385,6 +385,8 @@ async fn a_token_with_a_limit_has_less_than_its_owner_and_makes_no_other() {
     assert_eq!(response.status(), 403);
     let link = company.call(Method::POST, "/api/v1/sign-in-links", robot, &none).await;
     assert_eq!(link.0, 409, "nor with a link");
+    let link = json!({ "name": "robot", "provider": "company", "subject": "max" });
+    assert_eq!(company.operator("/people/identities", &link).await.0, 422, "nor as somebody");
     company.server.end().await;
 }
 

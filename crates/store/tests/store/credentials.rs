@@ -165,6 +165,8 @@ async fn losing_the_last_group_ends_all_logins_and_tokens_of_a_person() {
         assert!(credential(&store, secret, day(0)).await.is_some());
     }
     store.finish_login_check(login, LoginCheck::NotAdmitted, day(2)).await.expect("saved");
+    // A check that began earlier ends later, with the groups of then.
+    store.finish_login_check(other, still, day(2)).await.expect("ignored");
     for secret in all {
         assert_eq!(credential(&store, secret, day(0)).await, None);
     }
@@ -193,6 +195,22 @@ async fn a_name_belongs_to_the_first_who_signs_in_with_it() {
     let subject = ("https://other.example", "7");
     store.link_identity(ids, subject, &name("Ada"), &name("Grace"), day(0)).await.expect("linked");
     store.add_login(&new).await.expect("an operator has linked it");
+}
+
+#[tokio::test]
+async fn linking_a_subject_to_another_person_ends_its_logins() {
+    let (_database, store) = fresh().await;
+    let login = log_in(&store, 10, "Mallory", &[]).await;
+    open_cli(&store, login, "Mallory", b"one").await;
+    let link = async |id: u128, person: &str| {
+        let (ids, by) = ([Uuid::from_u128(id), Uuid::from_u128(id + 1)], name("Grace"));
+        let linked = store.link_identity(ids, (ISSUER, "Mallory"), &name(person), &by, day(0));
+        linked.await.expect("linked");
+    };
+    link(50, "mallory").await;
+    assert!(credential(&store, b"one", day(0)).await.is_some(), "the same person");
+    link(60, "Ada").await;
+    assert_eq!(credential(&store, b"one", day(0)).await, None);
 }
 
 #[tokio::test]
