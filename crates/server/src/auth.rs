@@ -127,7 +127,7 @@ impl Authenticator {
             return Ok(Some(Caller::Operator(AuthMethod::ServerToken)));
         }
         let key = CredentialKey::Token(hash);
-        let credential = self.credential(key).await?;
+        let credential = self.token_credential(hash).await?;
         Ok(credential.map(|credential| Caller::Person(PersonCaller { credential, key })))
     }
 
@@ -149,14 +149,9 @@ impl Authenticator {
         }
     }
 
-    /// Returns a valid credential. Groups behind it are checked first, if the last check is too old.
-    async fn credential(&self, key: CredentialKey) -> Result<Option<Credential>, Error> {
-        let hash = match key {
-            CredentialKey::Token(hash) => hash,
-            CredentialKey::Session(hash) => {
-                return Ok(self.session(hash).await?.and_then(|session| session.credential));
-            }
-        };
+    /// Returns the credential of a valid token. Groups behind it are checked first, if the last check
+    /// is too old.
+    async fn token_credential(&self, hash: Digest) -> Result<Option<Credential>, Error> {
         let credential = self.store.credential(hash, clock::now()).await?;
         if self.has_changed(credential.as_ref()).await? {
             return Ok(self.store.credential(hash, clock::now()).await?);
@@ -215,7 +210,7 @@ impl Authenticator {
     /// of its owner change. The client reconnects with those it has left.
     pub(crate) fn end_stream_on_revocation(
         &self,
-        caller: &PersonCaller,
+        key: CredentialKey,
         rights: AccessRights,
         response: Response,
     ) -> Response {
@@ -223,7 +218,7 @@ impl Authenticator {
         if !kind.is_some_and(|kind| kind.starts_with(b"text/event-stream")) {
             return response;
         }
-        let (authenticator, key) = (self.clone(), caller.key);
+        let authenticator = self.clone();
         let interval = self.identity.stream_check();
         let rights_lost = async move {
             let mut revoked = authenticator.revoked.clone();
@@ -245,9 +240,20 @@ impl Authenticator {
         })
     }
 
-    /// Returns the rights behind a credential; `None` if it is not valid.
+    /// Returns the rights behind a token or session; `None` if it is not valid.
     async fn rights_of_key(&self, key: CredentialKey) -> Result<Option<AccessRights>, Error> {
-        match self.credential(key).await? {
+        let credential = match key {
+            CredentialKey::Token(hash) => self.token_credential(hash).await?,
+            CredentialKey::Session(hash) => match self.session(hash).await? {
+                // The session of an operator.
+                Some(SessionRecord { credential: None, .. }) => {
+                    return Ok(Some(AccessRights::Operator));
+                }
+                Some(session) => session.credential,
+                None => None,
+            },
+        };
+        match credential {
             Some(credential) => Ok(Some(self.rights_of_credential(&credential).await?)),
             None => Ok(None),
         }
@@ -281,7 +287,9 @@ pub(crate) async fn require_auth(
     request.extensions_mut().insert(CallerRights { person, rights: rights.clone() });
     let response = next.run(request).await;
     match caller {
-        Caller::Person(person) => authenticator.end_stream_on_revocation(&person, rights, response),
+        Caller::Person(person) => {
+            authenticator.end_stream_on_revocation(person.key, rights, response)
+        }
         Caller::Operator(_) => response,
     }
 }

@@ -167,13 +167,16 @@ pub(super) async fn require_session(
         if let Ok(by) = session.acting_person() {
             request.extensions_mut().insert(by);
         }
+        let is_signed_in = session.person.is_some();
         request.extensions_mut().insert(session);
         request.extensions_mut().insert(caller);
         request.extensions_mut().insert(layer.authenticator.clone());
         let response = next.run(request).await;
-        match &person_caller {
-            Some(caller) => layer.authenticator.end_stream_on_revocation(caller, rights, response),
-            None => response,
+        if is_signed_in {
+            let key = CredentialKey::Session(hash);
+            layer.authenticator.end_stream_on_revocation(key, rights, response)
+        } else {
+            response
         }
     };
     if is_new {
@@ -344,7 +347,11 @@ pub(super) async fn sign_in(
     let closed = store.close_session(session.hash()).await;
     closed.map_err(|error| page_error(error.into()))?;
     let is_operator = proof == SessionProof::Token(authenticator.operator_token());
-    let method = if is_operator { AuthMethod::ServerToken } else { AuthMethod::OwnToken };
+    let method = match proof {
+        SessionProof::Login(_) => AuthMethod::IdentityProvider,
+        SessionProof::Token(_) if is_operator => AuthMethod::ServerToken,
+        SessionProof::Token(_) => AuthMethod::OwnToken,
+    };
     let auth = Authentication { method, via: RequestInterface::Web };
     let audited = sign_in_request(&name, auth, "POST /hello", client);
     let opening = open_web_session(store, &name, proof, &headers);

@@ -322,6 +322,21 @@ async fn revocation_ends_requests_sessions_and_streams_immediately() {
 }
 
 #[tokio::test]
+async fn sign_out_ends_the_streams_of_operators_too() {
+    let team = Team::new().await;
+    for token in [SERVER.to_owned(), team.add("Ada").await] {
+        let mut browser = team.browser(&token).await;
+        let board = browser.send(Method::GET, "/live/board", &[], None).await;
+        assert_eq!(board.status(), 200);
+        assert_eq!(browser.post("/inbox", "/goodbye", "").await.status(), 303);
+        let end = board.bytes_stream().for_each(async |_| ());
+        let ended = tokio::time::timeout(Duration::from_secs(10), end).await;
+        assert!(ended.is_ok(), "the stream did not end");
+    }
+    team.server.end().await;
+}
+
+#[tokio::test]
 async fn a_session_ends_with_the_servers_token() {
     let server = TestServer::new().await;
     let (browser, name) = (Digest::of(b"browser"), "Ada".parse::<Name>().expect("name"));
@@ -329,7 +344,7 @@ async fn a_session_ends_with_the_servers_token() {
     let soon = chrono::DateTime::UNIX_EPOCH + chrono::TimeDelta::days(40_000);
     let now = soon - chrono::TimeDelta::days(1);
     let store = &server.store;
-    let new = tamma_store::NewSession {
+    let session = tamma_store::NewSession {
         hash: browser,
         person: &name,
         proof: tamma_store::SessionProof::Token(old),
@@ -337,7 +352,7 @@ async fn a_session_ends_with_the_servers_token() {
         client: None,
         until: soon,
     };
-    store.open_session(new).await.expect("opened");
+    store.open_session(session).await.expect("opened");
     let person = async |token| {
         let session = store.session(browser, token, now).await.expect("response");
         session.map(|session| session.person.to_string())
