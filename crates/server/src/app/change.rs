@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use tamma_core::actor::Actor;
 use tamma_core::history::EntryName;
 use tamma_core::ids::{CommitId, Name, ProjectId, TaskId};
-use tamma_core::review::patch::{self, LineSide, PatchLine};
+use tamma_core::review::patch::{self, LineSide};
 use tamma_core::review::record::{CheckRecord, ReviewCheck};
 use tamma_core::task_loop::{State, Timestamp};
 use tamma_store::{CommentDraft, StoredComment};
@@ -341,15 +341,7 @@ impl App {
             return Ok(None);
         }
         let Some(patch) = self.load_patch(&reviewed).await? else { return Ok(None) };
-        let files = patch::lines(&patch).into_iter().filter_map(|line| match line {
-            PatchLine::File(name) => Some(name),
-            PatchLine::Header(header) => header.strip_prefix("rename from ").map(str::to_owned),
-            PatchLine::Hunk(..)
-            | PatchLine::Removed(_)
-            | PatchLine::Context(..)
-            | PatchLine::Added(..) => None,
-        });
-        Ok(Some(files.collect()))
+        Ok(patch::changed_files(&patch))
     }
 
     async fn load_patch(&self, reviewed: &ReviewCheck) -> Result<Option<String>, Error> {

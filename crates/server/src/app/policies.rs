@@ -91,7 +91,7 @@ impl App {
         }
         let groups = self.identity.groups_of(person).await?;
         let role = role.map_or_else(|| "none".to_owned(), |role| role.to_string());
-        let task = self.policy_task(task_loop).await?;
+        let task = with_spelling(self.policy_task(task_loop).await?, person.as_str());
         Ok(self.policies.refusals(&PersonAction {
             person: person.as_str(),
             groups: &groups,
@@ -150,9 +150,34 @@ impl App {
     }
 }
 
+/// Returns a task that spells the name of a person everywhere in the same way. Names ignore capitals, so
+/// that one person can have credentials with several spellings, and policies compare texts.
+fn with_spelling(mut task: PolicyTask, person: &str) -> PolicyTask {
+    let wanted = person.to_lowercase();
+    let names = task.author.iter_mut().chain(&mut task.approved_by);
+    for name in names.filter(|name| name.to_lowercase() == wanted) {
+        person.clone_into(name);
+    }
+    task
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn another_spelling_of_a_name_is_the_same_person() {
+        let names = |names: [&str; 2]| names.map(str::to_owned).to_vec();
+        let task = PolicyTask {
+            author: Some("Ada".to_owned()),
+            approved_by: names(["ADA", "Grace"]),
+            ..PolicyTask::default()
+        };
+        let spelled = with_spelling(task.clone(), "ada");
+        assert_eq!(spelled.author.as_deref(), Some("ada"));
+        assert_eq!(spelled.approved_by, names(["ada", "Grace"]));
+        assert_eq!(with_spelling(task.clone(), "Bob"), task);
+    }
 
     #[test]
     fn more_budget_is_told_apart() {
