@@ -186,7 +186,7 @@ impl Client {
     }
 
     fn connect_to(url: String, token: Option<String>) -> Result<Self> {
-        if !url.starts_with("http://") || url.len() == "http://".len() {
+        if !is_web_url(&url) {
             return Err(Error::InvalidUrl(url).into());
         }
         let token = token
@@ -354,6 +354,11 @@ pub(crate) fn saved_login(url: &str) -> Option<SavedLogin> {
     saved_logins::find(url, is_same)
 }
 
+/// Saves the login at a server, or removes it.
+pub(crate) fn save_login(url: &str, login: Option<SavedLogin>) -> std::io::Result<()> {
+    saved_logins::save(url, login, is_same)
+}
+
 /// Returns the URL and the token to use. The token of the local server is sent to the address in its
 /// endpoint file only, never to another server.
 fn choose_server(
@@ -369,6 +374,12 @@ fn choose_server(
             (url.unwrap_or_else(|| endpoint::DEFAULT_URL.to_owned()), token)
         }
     }
+}
+
+/// Returns whether a URL is one of a web server. Its name is resolved later.
+fn is_web_url(url: &str) -> bool {
+    let rest = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://"));
+    rest.is_some_and(|rest| !rest.is_empty())
 }
 
 /// Returns whether two URLs name the same server. All names of the loopback address are the same.
@@ -413,6 +424,18 @@ pub(crate) fn new_id() -> Uuid {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn servers_are_reached_with_and_without_tls() {
+        for url in ["http://127.0.0.1:8622", "https://tamma.example.com"] {
+            assert!(is_web_url(url), "{url}");
+        }
+        for url in ["", "localhost:8622", "http://", "https://", "ftp://tamma.example.com"] {
+            assert!(!is_web_url(url), "{url}");
+        }
+        // A login over TLS is not sent in clear text.
+        assert!(!is_same("https://tamma.example.com:80", "http://tamma.example.com"));
+    }
 
     #[test]
     fn the_local_token_is_sent_to_the_local_server_only() {

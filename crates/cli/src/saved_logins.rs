@@ -40,9 +40,13 @@ pub(crate) fn find(url: &str, is_same: impl Fn(&str, &str) -> bool) -> Option<Sa
     logins.into_iter().find(|(known, _)| is_same(known, url)).map(|(_, login)| login)
 }
 
-/// Saves the login at a server, or removes it.
-pub(crate) fn save(url: &str, login: Option<SavedLogin>) -> io::Result<()> {
-    write(&folder()?, url, login)
+/// Saves the login at a server, or removes it. `is_same` compares two URLs.
+pub(crate) fn save(
+    url: &str,
+    login: Option<SavedLogin>,
+    is_same: impl Fn(&str, &str) -> bool,
+) -> io::Result<()> {
+    write(&folder()?, url, login, is_same)
 }
 
 fn read(data: &Path) -> SavedLogins {
@@ -51,12 +55,16 @@ fn read(data: &Path) -> SavedLogins {
 }
 
 /// Writes the file, readable by its owner only, and replaces an old one atomically.
-fn write(data: &Path, url: &str, login: Option<SavedLogin>) -> io::Result<()> {
+fn write(
+    data: &Path,
+    url: &str,
+    login: Option<SavedLogin>,
+    is_same: impl Fn(&str, &str) -> bool,
+) -> io::Result<()> {
     let mut logins = read(data);
-    match login {
-        Some(login) => logins.insert(url.to_owned(), login),
-        None => logins.remove(url),
-    };
+    // The same server can have been written in another way.
+    logins.retain(|known, _| !is_same(known, url));
+    logins.extend(login.map(|login| (url.to_owned(), login)));
     std::fs::create_dir_all(data)?;
     let path = data.join(FILE_NAME);
     let unfinished = path.with_extension(format!("{}.new", std::process::id()));
@@ -78,8 +86,14 @@ mod tests {
     fn logins_are_kept_by_server_and_only_their_owner_can_read_them() {
         let data = tempfile::tempdir().expect("a folder");
         let login = |token: &str| SavedLogin { person: "Ada".to_owned(), token: token.to_owned() };
-        write(data.path(), "http://a", Some(login("1"))).expect("written");
-        write(data.path(), "http://b", Some(login("2"))).expect("written");
+        let write = |url: &str, login: Option<SavedLogin>| {
+            let is_same = |one: &str, other: &str| one.trim_end_matches('/') == other;
+            write(data.path(), url, login, is_same).expect("written");
+        };
+        write("http://a", Some(login("0")));
+        write("http://a/", Some(login("3")));
+        write("http://a", Some(login("1")));
+        write("http://b", Some(login("2")));
         assert_eq!(read(data.path()).get("http://a"), Some(&login("1")));
         #[cfg(unix)]
         {
@@ -87,7 +101,7 @@ mod tests {
             let metadata = std::fs::metadata(data.path().join(FILE_NAME)).expect("there");
             assert_eq!(metadata.permissions().mode() & 0o777, 0o600);
         }
-        write(data.path(), "http://a", None).expect("written");
+        write("http://a", None);
         assert_eq!(read(data.path()).into_keys().collect::<Vec<_>>(), ["http://b"]);
         assert!(!format!("{:?}", login("secret")).contains("secret"));
     }

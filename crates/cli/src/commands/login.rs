@@ -13,7 +13,7 @@ use tamma_server::dto::{
 
 use crate::client::{self, Client, ClientArgs};
 use crate::output::{self, sanitize};
-use crate::saved_logins::{self, SavedLogin};
+use crate::saved_logins::SavedLogin;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct LoginArgs {
@@ -41,7 +41,7 @@ pub(super) fn run(arguments: &LoginArgs) -> Result<ExitCode> {
         show_code(&started)?;
         let session = wait_for_person(&client, &path, &started).await?;
         let login = SavedLogin { person: session.person.clone(), token: session.token };
-        saved_logins::save(client.url(), Some(login)).context("cannot save the login")?;
+        client::save_login(client.url(), Some(login)).context("cannot save the login")?;
         if arguments.target.json {
             let (person, until) = (&session.person, session.expires_at);
             output::print_json(
@@ -135,7 +135,7 @@ pub(super) fn log_out(arguments: &LogoutArgs) -> Result<ExitCode> {
         let request = client.request(Method::POST, "/sessions/revocations");
         let request = request.json(&SessionId { id: "current".to_owned() });
         let revoked = client.send(request).await;
-        saved_logins::save(&url, None).context("cannot remove the login")?;
+        client::save_login(&url, None).context("cannot remove the login")?;
         match revoked {
             Ok(_) => {}
             // The session has already ended.
