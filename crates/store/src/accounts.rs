@@ -85,6 +85,18 @@ impl Store {
         Ok(kind.unwrap_or(AccountKind::Person))
     }
 
+    /// Returns `true` if a person came from an identity provider and has no group there any more that
+    /// lets them in. Their tokens count for nothing.
+    pub async fn has_lost_groups(&self, name: &Name) -> Result<bool> {
+        let lost = sqlx::query_scalar!(
+            r#"SELECT EXISTS (SELECT FROM lost_people WHERE name = lower($1)) AS "lost!""#,
+            name.to_string(),
+        )
+        .fetch_one(&self.steps)
+        .await?;
+        Ok(lost)
+    }
+
     /// Deactivates an account, ends its logins and sessions, and notifies all listeners. Its tokens
     /// count for nothing until it is activated again. Returns `false` if it was deactivated before.
     pub async fn deactivate_account(&self, id: Uuid, name: &Name, by: &Name) -> Result<bool> {

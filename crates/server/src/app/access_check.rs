@@ -75,6 +75,10 @@ impl App {
         if is_deactivated {
             reasons.push(format!("The account of {name} is deactivated."));
         }
+        let has_lost_groups = self.store.has_lost_groups(&person).await?;
+        if has_lost_groups {
+            reasons.push(format!("No group of {name} at an identity provider lets them in."));
+        }
         let is_service = self.store.account_kind(&person).await? == AccountKind::Service;
         if is_service {
             reasons.push(format!("{name} is a service account, which uses tokens only."));
@@ -98,7 +102,7 @@ impl App {
             person: person.to_string(),
             action: action.to_owned(),
             project: project.name.clone(),
-            allowed: decision.is_allowed() && !is_deactivated && !is_forbidden,
+            allowed: decision.is_allowed() && !is_deactivated && !has_lost_groups && !is_forbidden,
             permission: permission.to_string(),
             required_role: required.to_string(),
             role: decision.role.map(|role| role.to_string()),

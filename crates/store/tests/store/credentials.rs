@@ -165,6 +165,7 @@ async fn losing_the_last_group_ends_all_logins_and_tokens_of_a_person() {
         assert!(credential(&store, secret, day(0)).await.is_some());
     }
     store.finish_login_check(login, LoginCheck::NotAdmitted, day(2)).await.expect("saved");
+    assert!(store.has_lost_groups(&name("ADA")).await.expect("asked"));
     // A check that began earlier ends later, with the groups of then.
     store.finish_login_check(other, still, day(2)).await.expect("ignored");
     for secret in all {
@@ -172,6 +173,7 @@ async fn losing_the_last_group_ends_all_logins_and_tokens_of_a_person() {
     }
     log_in(&store, 30, "Ada", &groups).await;
     assert!(credential(&store, b"own", day(0)).await.is_some(), "she is back");
+    assert!(!store.has_lost_groups(&name("Ada")).await.expect("asked"));
 }
 
 #[tokio::test]
