@@ -121,18 +121,30 @@ pub(super) async fn create_token(
     session: Session,
     fields: FormFields,
 ) -> PageResult {
-    let days = fields.non_empty("days").and_then(|days| days.parse::<i64>().ok());
-    let days = days.filter(|days| (1..=3650).contains(days));
-    let new = NewToken {
-        label: fields.text("label"),
-        role: fields.non_empty("role"),
-        expires_at: days.map(|days| clock::now() + TimeDelta::days(days)),
-        ..NewToken::default()
+    let created = async {
+        let days = fields.non_empty("days").map(|days| parse_days(&days)).transpose()?;
+        let new = NewToken {
+            label: fields.text("label"),
+            role: fields.non_empty("role"),
+            expires_at: days.map(|days| clock::now() + TimeDelta::days(days)),
+            ..NewToken::default()
+        };
+        state.app.create_token(&session.acting_person()?, &new).await
     };
-    let created = async { state.app.create_token(&session.acting_person()?, &new).await };
     let created =
         created.await.map_err(|error| PageError::new(Layout::for_session(&session), error))?;
     render_account(&state, &session, created.secret).await
+}
+
+/// Parses the days until a token expires. A mistake must not make a token that never does.
+fn parse_days(text: &str) -> Result<i64, Error> {
+    let days = text.trim().parse::<i64>().ok().filter(|days| (1..=3650).contains(days));
+    days.ok_or_else(|| {
+        Error::invalid(
+            "A token must expire within 1 to 3650 days.",
+            "Enter a number of days, or nothing for a token without an end.",
+        )
+    })
 }
 
 /// Revokes a token.
@@ -149,4 +161,17 @@ pub(super) async fn revoke_token(
     };
     revoked.await.map_err(|error| PageError::new(Layout::for_session(&session), error))?;
     redirect_with_notice("/account", &Notice::success("Token revoked."))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mistake_makes_no_token_without_an_end() {
+        assert_eq!(parse_days(" 90 ").ok(), Some(90));
+        for text in ["0", "-1", "3651", "soon", "1.5", "99999999999999999999"] {
+            assert!(parse_days(text).is_err(), "{text}");
+        }
+    }
 }
