@@ -116,6 +116,10 @@ impl AuditExporter {
             return Ok(false);
         }
         let reached = store.audit_export_position(key).await.map_err(Error::from)?;
+        if reached == 0 {
+            // Monitoring must know a receiver that has never confirmed anything.
+            store.save_audit_export(key, 0).await.map_err(Error::from)?;
+        }
         let page = store.audit_log(reached, BATCH_SIZE).await.map_err(Error::from)?;
         let Some(last) = page.entries.last() else { return Ok(false) };
         self.sender.send(receiver, &page.entries).await?;

@@ -10,7 +10,7 @@ use axum::routing::post;
 use reqwest::Method;
 use serde_json::{Value, json};
 use tamma_core::operator::AuditWebhook;
-use tamma_testkit::wait::wait_until_true;
+use tamma_testkit::wait::{wait_until, wait_until_true};
 use tokio::net::TcpListener;
 
 use crate::browser::StoredTask;
@@ -114,6 +114,23 @@ async fn receive(
     let mut received = received.lock().expect("not poisoned");
     received.push((header("webhook-id"), serde_json::from_str(&body).expect("JSON")));
     if received.len() <= 2 { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::NO_CONTENT }
+}
+
+#[tokio::test]
+async fn monitoring_knows_a_receiver_that_has_never_accepted_anything() {
+    let mut settings = config("127.0.0.1:0", None);
+    settings.operator.audit.syslog = Some("unix:///nowhere/log".to_owned());
+    let server = TestServer::with(settings).await;
+    server.token_of("Ada").await;
+    wait_until("the entries that wait for the receiver", Duration::from_secs(30), async || {
+        let values = server.store.installation_metrics(&[], &[]).await?;
+        let [(receiver, lag)] = values.audit_export_lags.as_slice() else { return Ok(None) };
+        assert_eq!(receiver, "syslog unix:///nowhere/log");
+        Ok((*lag > 0.0).then_some(()))
+    })
+    .await
+    .expect("known");
+    server.end().await;
 }
 
 #[tokio::test]
