@@ -155,9 +155,22 @@ async fn maintain_storage(
 /// Reads the key file again and again, so that a new active key is used without a restart.
 async fn reload_keys(keys: &Keys) {
     let mut ticks = tokio::time::interval(RELOAD_KEYS_EVERY);
+    let mut has_failed = false;
     loop {
         ticks.tick().await;
-        keys.reload();
+        match keys.reload() {
+            Ok(_) => has_failed = false,
+            Err(error) => {
+                if !has_failed {
+                    let error = &error as &dyn std::error::Error;
+                    tracing::warn!(
+                        error,
+                        "failed to read the encryption keys; keeping the old ones"
+                    );
+                }
+                has_failed = true;
+            }
+        }
     }
 }
 
