@@ -277,8 +277,8 @@ async fn run_roles(
     let (terminal, messages) = mpsc::unbounded_channel();
     let keys = backends.keys.clone();
     let server = arguments.listen.server_config(data, objects.clone(), operator.clone(), keys)?;
-    let file = arguments.backend.key_file(data);
-    let worker = roles::worker_config(data, objects, slots, &arguments.prompts, &file)?;
+    let (prompts, backend) = (&arguments.prompts, &arguments.backend);
+    let worker = roles::worker_config(data, objects, slots, prompts, backend)?;
     let public_url = server.public_url.clone();
     let roles = ProcessRoles {
         server: Some(tamma_server::ServerConfig { terminal: Some(terminal), ..server }),
