@@ -75,6 +75,18 @@ async fn an_entry_says_who_asked_how_they_were_authenticated_and_under_which_pol
 }
 
 #[tokio::test]
+async fn nobody_can_make_an_entry_too_large_for_a_receiver() {
+    let server = TestServer::new().await;
+    let path = format!("/tasks/{}/plan", "a".repeat(30_000));
+    assert_eq!(server.get(&path).await.0, 404);
+    let all = entries(&server).await;
+    let subject = all.last().and_then(|entry| entry["subject"].as_str()).expect("a subject");
+    assert!(subject.starts_with("/api/v1/tasks/aaa"), "{subject}");
+    assert_eq!(subject.len(), 1000);
+    server.end().await;
+}
+
+#[tokio::test]
 async fn entries_of_a_request_are_in_the_log_without_waiting_for_another_one() {
     let server = TestServer::new().await;
     server.token_of("Ada").await;
