@@ -148,6 +148,10 @@ async fn start_archive(postgres: &PostgresServer) -> Result<String> {
     let (script, backups) =
         (script.display().to_string(), postgres.folder().join("server/backups"));
     let backups = backups.display().to_string();
+    let list = ["bash", script.as_str(), "list"];
+    let unmounted = postgres.run_as_owner(&[("TAMMA_BACKUPS", backups.as_str())], &list).await;
+    ensure!(unmounted.is_err(), "the script made the folder of the backups by itself");
+    postgres.run_as_owner(&[], &["mkdir", backups.as_str()]).await?;
     let archive = format!(
         "ALTER SYSTEM SET archive_command = 'TAMMA_BACKUPS={backups} bash {script} archive %p %f'"
     );

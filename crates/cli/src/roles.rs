@@ -13,7 +13,7 @@ use chrono::TimeDelta;
 use tamma_core::ids::Name;
 use tamma_core::operator::RetentionDays;
 use tamma_flow::WorkflowTuning;
-use tamma_keys::{KeyFile, Keys};
+use tamma_keys::Keys;
 use tamma_server::MonitoringServer;
 use tamma_store::{Backoff, ObjectStorage, RemovedRows, RetentionCutoffs, Store};
 use temporalio_client::Client;
@@ -155,9 +155,22 @@ async fn maintain_storage(
 /// Reads the key file again and again, so that a new active key is used without a restart.
 async fn reload_keys(keys: &Keys) {
     let mut ticks = tokio::time::interval(RELOAD_KEYS_EVERY);
+    let mut has_failed = false;
     loop {
         ticks.tick().await;
-        keys.reload();
+        match keys.reload() {
+            Ok(_) => has_failed = false,
+            Err(error) => {
+                if !has_failed {
+                    let error = &error as &dyn std::error::Error;
+                    tracing::warn!(
+                        error,
+                        "failed to read the encryption keys; keeping the old ones"
+                    );
+                }
+                has_failed = true;
+            }
+        }
     }
 }
 
@@ -352,14 +365,15 @@ pub(crate) fn worker_config(
     objects: ObjectStorage,
     slots: usize,
     prompts: &PromptArgs,
-    key_file: &KeyFile,
+    backend: &BackendArgs,
 ) -> Result<tamma_worker::WorkerConfig> {
     // The absolute path: after an upgrade, PATH could lead to another version.
     let program = std::env::current_exe().unwrap_or_else(|_| "tamma".into());
-    let keys = std::path::absolute(key_file.path()).context("cannot find the encryption keys")?;
-    let keys_elsewhere = Some(keys).filter(|keys| !keys.starts_with(data));
+    let operator = operator_file::read(data)?.unwrap_or_default();
+    let mut private_keys = backend.private_keys();
+    private_keys.extend(operator.tls.iter().map(|tls| PathBuf::from(&tls.key)));
     Ok(tamma_worker::WorkerConfig {
-        operator: operator_file::read(data)?.unwrap_or_default(),
+        operator,
         name: format!("{}-{}", host_name(), std::process::id()),
         environment: environment(),
         launcher: tamma_worker::Launcher { program, args: vec!["sandbox-launcher".to_owned()] },
@@ -367,12 +381,36 @@ pub(crate) fn worker_config(
         slots,
         forges: data.join("forges"),
         public_url: std::env::var("TAMMA_PUBLIC_URL").ok().filter(|url| !url.is_empty()),
-        // The operator's token, the passwords of the private servers and, by default, the keys are in
-        // the data folder.
-        hidden: std::iter::once(data.to_owned()).chain(keys_elsewhere).collect(),
+        hidden: hidden_paths(data, backend.key_file(data).path(), &private_keys)?,
         allow_project_prompts: prompts.allow_project_prompts,
         ..tamma_worker::WorkerConfig::new(data.join("work"))
     })
+}
+
+/// Returns the paths that no sandbox may see, although it may see a folder above them.
+///
+/// The operator's token, the passwords of the private servers and, by default, the encryption keys are in
+/// the data folder. Elsewhere, the folder of the encryption keys is hidden, not only the file: a rotation
+/// replaces the file, and in sandboxes that are running the kernel then removes a mount that covers it.
+fn hidden_paths(data: &Path, keys: &Path, private_keys: &[PathBuf]) -> Result<Vec<PathBuf>> {
+    let mut hidden = vec![data.to_owned()];
+    for (file, is_key_ring) in
+        std::iter::once((keys, true)).chain(private_keys.iter().map(|key| (key.as_path(), false)))
+    {
+        let absolute =
+            std::path::absolute(file).with_context(|| format!("cannot find {}", file.display()))?;
+        // Also where a link leads.
+        let target = absolute.canonicalize().ok();
+        for path in std::iter::once(absolute).chain(target) {
+            // Without a folder of the system, such as /etc, nothing could run.
+            let folder = path.parent().filter(|it| is_key_ring && it.components().count() > 2);
+            let place = folder.map_or_else(|| path.clone(), Path::to_owned);
+            if !path.starts_with(data) && !hidden.contains(&place) {
+                hidden.push(place);
+            }
+        }
+    }
+    Ok(hidden)
 }
 
 /// Runs `tamma serve` or `tamma work` on configured servers until a signal arrives.
@@ -439,4 +477,32 @@ fn today() -> chrono::NaiveDate {
 #[expect(clippy::disallowed_methods, reason = "the command line reads the clock")]
 pub(crate) fn now() -> chrono::DateTime<chrono::Utc> {
     chrono::Utc::now()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sandboxes_see_no_keys_also_after_a_rotation() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path().canonicalize().unwrap();
+        let data = folder.join("data");
+        let hide = |keys: &Path, others: &[PathBuf]| hidden_paths(&data, keys, others).unwrap();
+        assert_eq!(hide(&data.join("keys.json"), &[]), [data.clone()]);
+        // The folder, because a rotation replaces the file.
+        let own = folder.join("own");
+        assert_eq!(hide(&own.join("keys.json"), &[]), [data.clone(), own.clone()]);
+        // Links are hidden with their targets.
+        std::fs::create_dir_all(folder.join("secret")).unwrap();
+        std::fs::create_dir_all(&own).unwrap();
+        std::fs::write(folder.join("secret/keys.json"), "").unwrap();
+        std::os::unix::fs::symlink(folder.join("secret/keys.json"), own.join("link")).unwrap();
+        let expected = [data.clone(), own.clone(), folder.join("secret")];
+        assert_eq!(hide(&own.join("link"), &[]), expected);
+        // Folders of the system stay, and so do those of other keys.
+        let (keys, tls) =
+            (Path::new("/etc/keys.json"), PathBuf::from("/etc/ssl/tamma-nowhere.key"));
+        assert_eq!(hide(keys, std::slice::from_ref(&tls)), [data.clone(), keys.to_owned(), tls]);
+    }
 }

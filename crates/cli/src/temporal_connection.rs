@@ -40,6 +40,11 @@ pub(crate) struct TemporalTlsArgs {
 }
 
 impl TemporalTlsArgs {
+    /// File with the private key of this process.
+    pub(crate) fn key_file(&self) -> Option<&Path> {
+        self.temporal_tls_key.as_deref()
+    }
+
     /// Reads the files; `None` without TLS.
     pub(crate) fn options(&self) -> Result<Option<TlsOptions>> {
         let server_root_ca_cert = self.temporal_tls_ca.as_deref().map(read_pem).transpose()?;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use serde::Deserialize;
-use tamma_core::audit::ChainedEntry;
+use tamma_core::audit::{AuditHead, ChainedEntry};
 use tamma_core::ids::Digest;
 use tamma_core::operator::{AuditSettings, AuditWebhook, SyslogAddress};
 use tokio::io::AsyncWriteExt as _;
@@ -89,12 +89,15 @@ impl AuditSender {
 }
 
 /// Returns the ID and the body of a webhook request. Entries are as they were hashed.
+///
+/// The ID has the start of the last hash: after a restore of the database, positions are used again, and
+/// receivers drop messages whose ID they have.
 fn webhook_body(entries: &[ChainedEntry]) -> (String, Vec<u8>) {
-    let position = |entry: Option<&ChainedEntry>| entry.map_or(0, |entry| entry.position);
-    let (first, last) = (position(entries.first()), position(entries.last()));
+    let first = entries.first().map_or(0, |entry| entry.position);
+    let last = entries.last().map_or_else(AuditHead::empty, ChainedEntry::head);
     let lines: Vec<_> = entries.iter().map(ChainedEntry::to_line).collect();
     let body = format!(r#"{{"type":"tamma.audit","data":[{}]}}"#, lines.join(","));
-    (format!("audit-{first}-{last}"), body.into_bytes())
+    (format!("audit-{first}-{}-{}", last.position, last.hash.short()), body.into_bytes())
 }
 
 /// Returns a message in the format of RFC 5424. Host and process are left to the receiver.
@@ -143,7 +146,6 @@ async fn send_syslog(address: &SyslogAddress, entries: &[ChainedEntry]) -> std::
 
 #[cfg(test)]
 mod tests {
-    use tamma_core::audit::AuditHead;
     use tokio::io::AsyncReadExt as _;
 
     use super::*;
@@ -174,8 +176,12 @@ mod tests {
 
     #[test]
     fn webhook_body_contains_the_entries_as_they_were_hashed() {
-        let (id, body) = webhook_body(&entries());
-        assert_eq!(id, "audit-1-2");
+        let all = entries();
+        let (id, body) = webhook_body(&all);
+        assert_eq!(id, format!("audit-1-2-{}", all[1].hash.short()));
+        // After a restore, another entry can have the same position.
+        let other = ChainedEntry::following(all[0].head(), r#"{"id":3}"#.to_owned());
+        assert_ne!(webhook_body(&[all[0].clone(), other]).0, id);
         let body: serde_json::Value = serde_json::from_slice(&body).expect("JSON");
         assert_eq!(body["data"][1]["entry"].to_string(), r#"{"id":2}"#);
         assert_eq!(body["data"][1]["position"], 2);

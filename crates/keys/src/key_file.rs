@@ -1,7 +1,8 @@
 //! Key ring in a file.
 
+use std::fs::File;
 use std::io::{ErrorKind, Write as _};
-use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -107,7 +108,10 @@ impl KeyFile {
         let linked = std::fs::hard_link(&unfinished, &self.path);
         std::fs::remove_file(&unfinished).map_err(|source| self.io_error(source))?;
         match linked {
-            Ok(()) => Ok(id),
+            Ok(()) => {
+                self.sync_folder();
+                Ok(id)
+            }
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {
                 Err(KeyFileError::Exists { path: self.path.clone() })
             }
@@ -126,16 +130,53 @@ impl KeyFile {
         }
     }
 
-    /// Changes the key ring, and replaces the file.
+    /// Changes the key ring, and replaces the file. Whoever could read it can read the new one.
     pub fn change<T>(
         &self,
         change: impl FnOnce(&mut KeyRing) -> Result<T, KeyError>,
     ) -> Result<T, KeyFileError> {
+        // Of two changes at the same time, one would lose a key that something is sealed with.
+        let lock = self.lock_folder();
         let mut ring = self.read()?;
         let changed = change(&mut ring).map_err(|source| self.ring_error(source))?;
         let unfinished = self.write_unfinished(&ring)?;
-        std::fs::rename(&unfinished, &self.path).map_err(|source| self.io_error(source))?;
+        let replaced =
+            self.keep_access(&unfinished).and_then(|()| std::fs::rename(&unfinished, &self.path));
+        if let Err(source) = replaced {
+            drop(std::fs::remove_file(&unfinished));
+            return Err(self.io_error(source));
+        }
+        self.sync_folder();
+        drop(lock);
         Ok(changed)
+    }
+
+    fn folder(&self) -> &Path {
+        let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        folder.unwrap_or(Path::new("."))
+    }
+
+    /// Waits until no other process changes the file. Returns `None` on file systems without such locks.
+    fn lock_folder(&self) -> Option<File> {
+        let folder = File::open(self.folder()).ok()?;
+        folder.lock().ok()?;
+        Some(folder)
+    }
+
+    /// Makes the new name durable: what is sealed with a key that a crash has lost cannot be opened. Some
+    /// file systems do that by themselves, and refuse.
+    fn sync_folder(&self) {
+        drop(File::open(self.folder()).and_then(|folder| folder.sync_all()));
+    }
+
+    /// Gives a file the owner, group and permissions of the current one: an administrator who rotates a key
+    /// must not lock the services out.
+    fn keep_access(&self, unfinished: &Path) -> std::io::Result<()> {
+        let (old, new) = (std::fs::metadata(&self.path)?, std::fs::metadata(unfinished)?);
+        if (old.uid(), old.gid()) != (new.uid(), new.gid()) {
+            chown(unfinished, Some(old.uid()), Some(old.gid()))?;
+        }
+        std::fs::set_permissions(unfinished, old.permissions())
     }
 
     fn write_unfinished(&self, ring: &KeyRing) -> Result<PathBuf, KeyFileError> {
@@ -144,10 +185,8 @@ impl KeyFile {
         name.push(format!(".{}", std::process::id()));
         let unfinished = self.path.with_file_name(name);
         let write = || {
-            if let Some(folder) = self.path.parent() {
-                std::fs::create_dir_all(folder)?;
-            }
-            let mut options = std::fs::File::options();
+            std::fs::create_dir_all(self.folder())?;
+            let mut options = File::options();
             let mut file =
                 options.create(true).write(true).truncate(true).mode(0o600).open(&unfinished)?;
             file.write_all(text.as_bytes())?;
@@ -193,15 +232,16 @@ impl Keys {
     /// Returns a key ring with a key, if there is one: it can be in a file that was not read yet.
     pub fn ring_with(&self, id: &str) -> Arc<KeyRing> {
         let ring = self.current();
-        if ring.has_key(id) { ring } else { self.reload() }
+        if ring.has_key(id) { ring } else { self.reload().unwrap_or(ring) }
     }
 
     /// Reads the file again, and returns the key ring. If the file cannot be used, the keys stay.
-    pub fn reload(&self) -> Arc<KeyRing> {
-        if let Some(ring) = self.file.as_ref().and_then(|file| file.read().ok()) {
-            *self.ring.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(ring);
+    pub fn reload(&self) -> Result<Arc<KeyRing>, KeyFileError> {
+        if let Some(file) = &self.file {
+            let ring = Arc::new(file.read()?);
+            *self.ring.write().unwrap_or_else(PoisonError::into_inner) = ring;
         }
-        self.current()
+        Ok(self.current())
     }
 }
 
@@ -256,7 +296,38 @@ mod tests {
         assert_eq!(active.map(|key| key.id), Some(new));
         assert!(copy.current().has_key(&old));
         std::fs::write(file.path(), "damaged").expect("written");
-        assert!(keys.reload().has_key(&old), "the keys stay");
+        assert!(matches!(keys.reload(), Err(KeyFileError::Ring { .. })));
+        assert!(keys.current().has_key(&old), "the keys stay");
+    }
+
+    #[test]
+    fn a_change_keeps_the_readers_of_the_file() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = key_file(&folder);
+        file.create(now(), false).expect("created");
+        let group_reads = std::fs::Permissions::from_mode(0o640);
+        std::fs::set_permissions(file.path(), group_reads).expect("changed");
+        file.change(|ring| ring.add(now())).expect("added");
+        let changed = std::fs::metadata(file.path()).expect("there");
+        assert_eq!(changed.permissions().mode() & 0o777, 0o640);
+        assert_eq!(file.read().expect("read").describe().len(), 2);
+    }
+
+    #[test]
+    fn changes_at_the_same_time_lose_no_key() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = key_file(&folder);
+        file.create(now(), false).expect("created");
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..5 {
+                        file.change(|ring| ring.add(now())).expect("added");
+                    }
+                });
+            }
+        });
+        assert_eq!(file.read().expect("read").describe().len(), 21);
     }
 
     #[test]

@@ -47,8 +47,9 @@ const ABANDONED_AFTER: TimeDelta = TimeDelta::minutes(5);
 /// Maximum time between two rounds, for entries of servers that died.
 const MAX_WAIT: Duration = Duration::from_secs(15);
 
-/// Maximum length of the subject of a tool call, in characters.
-const MAX_SUBJECT_CHARS: usize = 200;
+/// Maximum length of a subject, in characters. Callers choose it, and an entry must fit into one syslog
+/// datagram: one that does not would hold up all that follow.
+const MAX_SUBJECT_CHARS: usize = 1000;
 
 tokio::task_local! {
     /// Notes about the request that the current task serves.
@@ -220,7 +221,7 @@ fn audited_request(parts: &Parts) -> Option<AuditRequest> {
     let route = parts.extensions.get::<MatchedPath>()?.as_str();
     let kind = audit_kind(&parts.method, route)?;
     let route = format!("{} {route}", parts.method);
-    request_of(parts, kind, route, parts.uri.path().to_owned())
+    request_of(parts, kind, route, parts.uri.path())
 }
 
 /// Returns the entry of an authenticated request; `None` if nobody has authenticated it.
@@ -228,7 +229,7 @@ pub(crate) fn request_of(
     parts: &Parts,
     kind: AuditKind,
     route: String,
-    subject: String,
+    subject: &str,
 ) -> Option<AuditRequest> {
     parts.extensions.get::<CallerRights>()?;
     let by = parts.extensions.get::<Principal>().cloned();
@@ -239,7 +240,7 @@ pub(crate) fn request_of(
         at: clock::now(),
         kind,
         route,
-        subject,
+        subject: subject.chars().take(MAX_SUBJECT_CHARS).collect(),
         auth: Some(by.as_ref().map_or(nameless, Principal::authentication)),
         person: by.map(|by| by.name.to_string()),
         address: client_address(&parts.extensions).map(|address| address.to_string()),
@@ -257,9 +258,7 @@ pub(crate) fn tool_call_request(
     let reads = matches!(action, AccessAction::ReadProject | AccessAction::ReadContent);
     let kind = action_audit_kind(action, reads)?;
     let named = ["task", "story", "project"].iter().find_map(|key| arguments.get(key)?.as_str());
-    // Callers choose the text.
-    let subject = named.unwrap_or_default().chars().take(MAX_SUBJECT_CHARS).collect();
-    let request = request_of(parts, kind, format!("tool {tool}"), subject)?;
+    let request = request_of(parts, kind, format!("tool {tool}"), named.unwrap_or_default())?;
     let through_mcp = |auth: Authentication| Authentication { via: RequestInterface::Mcp, ..auth };
     let auth = request.auth.map(through_mcp);
     Some(AuditRequest { auth, ..request })
@@ -285,12 +284,12 @@ pub(crate) fn sign_in_request(
 }
 
 /// Returns the entry of a person's request that no client sent, such as a comment in a forge.
-pub(crate) fn request_by(by: &Principal, kind: AuditKind, subject: String) -> AuditRequest {
+pub(crate) fn request_by(by: &Principal, kind: AuditKind, subject: &str) -> AuditRequest {
     AuditRequest {
         at: clock::now(),
         kind,
         route: by.interface.to_string(),
-        subject,
+        subject: subject.chars().take(MAX_SUBJECT_CHARS).collect(),
         person: Some(by.name.to_string()),
         auth: Some(by.authentication()),
         address: None,

@@ -249,7 +249,7 @@ impl<'a> IssueIntake<'a> {
         action: &str,
         task: impl std::fmt::Display,
     ) -> Result<(), Error> {
-        let request = audit::request_by(by, AuditKind::Decision, issue.url.clone());
+        let request = audit::request_by(by, AuditKind::Decision, &issue.url);
         let (role, project) = (by.rights.role(self.project.id), self.project.id);
         let noting = async {
             audit::note_policy(Permission::Work, role, Some(project));

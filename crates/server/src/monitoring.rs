@@ -32,6 +32,10 @@ const METRICS_MEDIA_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 /// Time for which values from the database are not read again.
 const MAX_AGE: Duration = Duration::from_secs(10);
 
+/// Time limit for these values. Prometheus waits for 10 s by default, and a scrape that takes longer would
+/// look like a server that is down.
+const READ_TIMEOUT: Duration = Duration::from_secs(4);
+
 /// Monitoring endpoint that is bound to its address.
 pub struct MonitoringServer {
     listener: TcpListener,
@@ -121,10 +125,16 @@ impl ProbeServices {
             let states = TaskState::iter().filter(|state| state.is_terminal() == is_terminal);
             states.map(|state| state.to_string()).collect()
         };
-        match self.store.installation_metrics(&names_of(false), &names_of(true)).await {
-            Ok(values) => set_installation(&values),
-            Err(error) => {
+        let (open, ended) = (names_of(false), names_of(true));
+        let reading = self.store.installation_metrics(&open, &ended);
+        match tokio::time::timeout(READ_TIMEOUT, reading).await {
+            Ok(Ok(values)) => set_installation(&values),
+            Ok(Err(error)) => {
                 tracing::warn!(%error, "failed to read metrics of the installation");
+                registry().set(&names::INSTALLATION_UP, &[], 0.0);
+            }
+            Err(_) => {
+                tracing::warn!("timed out reading metrics of the installation");
                 registry().set(&names::INSTALLATION_UP, &[], 0.0);
             }
         }

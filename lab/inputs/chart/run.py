@@ -208,6 +208,7 @@ def check_compose(packaging):
         own = set(service["security_opt"]) - {"no-new-privileges:true"}
         expected = {"seccomp:../container/seccomp.json", "systempaths=unconfined", "apparmor=unconfined"}
         check(own == (expected if name == "worker" else set()), f"{name} of the compose file has {own}")
+    check("server.env" not in compose["services"]["worker"]["env_file"], "the worker of the compose file gets the operator's token")
     check((packaging / "compose" / "../container/seccomp.json").exists(), "the profile of the compose file does not exist")
 
 

@@ -66,6 +66,13 @@ pub(crate) struct VerifyArgs {
     target: ClientArgs,
 }
 
+impl VerifyArgs {
+    /// Returns `true` if the histories alone are an answer: nobody asked for the audit log.
+    fn is_log_optional(&self) -> bool {
+        self.only.is_none() && self.anchor.is_none()
+    }
+}
+
 /// Part of the audit that is verified.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum VerifiedPart {
@@ -106,6 +113,9 @@ pub(super) fn run(command: &Command) -> Result<ExitCode> {
 }
 
 fn verify(arguments: &VerifyArgs) -> Result<ExitCode> {
+    if arguments.anchor.is_some() && arguments.only == Some(VerifiedPart::Histories) {
+        bail!("--anchor is an entry of the audit log\n  help: leave `--only histories` out");
+    }
     client::block_on(&arguments.target, async {
         let client = Client::new(&arguments.target)?;
         let by = arguments.identity.resolve_name()?;
@@ -114,7 +124,7 @@ fn verify(arguments: &VerifyArgs) -> Result<ExitCode> {
             match verify_log(&client, &by, arguments.anchor).await {
                 Ok(log) => Some(log),
                 // Others verify the histories that they can read.
-                Err(error) if arguments.only.is_none() && is_forbidden(&error) => None,
+                Err(error) if arguments.is_log_optional() && is_forbidden(&error) => None,
                 Err(error) => return Err(error),
             }
         } else {
@@ -365,6 +375,25 @@ mod tests {
             "audit log: entry 3 was moved to position 9; 2 entries before it verified in 1.50 s"
         );
         assert_eq!(log_json(&log)["broken"]["fault"], json!({ "kind": "moved", "to": 9 }));
+    }
+
+    #[test]
+    fn a_kept_end_is_never_left_unchecked() {
+        #[derive(Debug, clap::Parser)]
+        struct Program {
+            #[command(flatten)]
+            verify: VerifyArgs,
+        }
+        let is_optional = |arguments: &[&str]| {
+            let arguments = std::iter::once("tamma").chain(arguments.iter().copied());
+            let program = <Program as clap::Parser>::try_parse_from(arguments).expect("valid");
+            program.verify.is_log_optional()
+        };
+        assert!(is_optional(&[]));
+        assert!(!is_optional(&["--only", "log"]));
+        // Whoever may not read the log gets an error, not an exit code that says it is intact.
+        let anchor = format!("4711:{}", AuditHead::empty().hash);
+        assert!(!is_optional(&["--anchor", &anchor]));
     }
 
     #[test]

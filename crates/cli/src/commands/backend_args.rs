@@ -99,6 +99,12 @@ impl BackendArgs {
         key_file(self.keys.as_deref(), data)
     }
 
+    /// Files with the private keys that this process shows to PostgreSQL and Temporal.
+    pub(crate) fn private_keys(&self) -> Vec<PathBuf> {
+        let database = self.database().and_then(client_key);
+        database.into_iter().chain(self.temporal_tls.key_file().map(Path::to_owned)).collect()
+    }
+
     /// Returns the URL of the database and the address of Temporal, for roles that start neither.
     pub(crate) fn servers(&self) -> Result<(&str, &str)> {
         match (self.database(), self.temporal()) {
@@ -134,6 +140,13 @@ impl BackendArgs {
     pub(crate) fn data(&self) -> Option<&Path> {
         self.data.as_deref().filter(|path| !path.as_os_str().is_empty())
     }
+}
+
+/// Returns the file that the URL of a database names as the client's private key.
+fn client_key(url: &str) -> Option<PathBuf> {
+    let url = reqwest::Url::parse(url).ok()?;
+    let (_, path) = url.query_pairs().find(|(name, _)| name == "sslkey" || name == "ssl-key")?;
+    Some(PathBuf::from(path.into_owned()))
 }
 
 /// Returns the file of the encryption keys: the given one, or `keys.json` in the data folder.
@@ -173,4 +186,24 @@ pub(crate) struct PromptArgs {
     #[arg(long, env = "TAMMA_ALLOW_PROJECT_PROMPTS", hide_env_values = true)]
     #[arg(value_parser = clap::builder::FalseyValueParser::new())]
     pub(crate) allow_project_prompts: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_private_key_of_the_database_url_is_found() {
+        assert_eq!(client_key("postgres://tamma@db.example.com/tamma"), None);
+        assert_eq!(client_key("postgres://db/tamma?sslmode=verify-full&sslcert=/etc/a.pem"), None);
+        let expected = Some(PathBuf::from("/srv/my key.pem"));
+        assert_eq!(
+            client_key("postgres://db/tamma?sslcert=/a.pem&sslkey=/srv/my%20key.pem"),
+            expected
+        );
+        assert_eq!(
+            client_key("postgres:///tamma?host=/run/postgresql&ssl-key=/srv/my key.pem"),
+            expected
+        );
+    }
 }

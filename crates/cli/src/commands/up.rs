@@ -15,7 +15,7 @@ use tamma_core::ids::ProjectId;
 use tamma_core::operator::OperatorConfig;
 use tamma_keys::Keys;
 use tamma_server::dto::{self, ProjectList};
-use tamma_store::{ObjectStorage, RegisteredProject, Store};
+use tamma_store::{ObjectStorage, RegisteredProject, Store, UpgradeFinish};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
@@ -241,6 +241,18 @@ async fn up(arguments: &Args) -> Result<ExitCode> {
     result.map(|()| ExitCode::SUCCESS)
 }
 
+/// Finishes an upgrade of the private database. No other program uses it, so workers that it has as online
+/// are those of a `tamma up` that was killed.
+async fn finish_upgrade(store: &Store) -> Result<()> {
+    if let UpgradeFinish::OlderWorkers(dead) = store.finish_upgrade().await? {
+        for worker in &dead {
+            store.remove_worker(worker).await?;
+        }
+        store.finish_upgrade().await?;
+    }
+    Ok(())
+}
+
 async fn run_roles(
     arguments: &Args,
     data: &Path,
@@ -251,8 +263,7 @@ async fn run_roles(
 ) -> Result<()> {
     let backends = Backends::connect(&database, &temporal, SchemaStep::Migrate, progress).await?;
     if arguments.backend.database().is_none() {
-        // No other program uses the private database.
-        backends.store.finish_upgrade().await?;
+        finish_upgrade(&backends.store).await?;
     }
     let operator = operator_file::read(data)?.unwrap_or_default();
     let project = match repository {
@@ -266,8 +277,8 @@ async fn run_roles(
     let (terminal, messages) = mpsc::unbounded_channel();
     let keys = backends.keys.clone();
     let server = arguments.listen.server_config(data, objects.clone(), operator.clone(), keys)?;
-    let file = arguments.backend.key_file(data);
-    let worker = roles::worker_config(data, objects, slots, &arguments.prompts, &file)?;
+    let (prompts, backend) = (&arguments.prompts, &arguments.backend);
+    let worker = roles::worker_config(data, objects, slots, prompts, backend)?;
     let public_url = server.public_url.clone();
     let roles = ProcessRoles {
         server: Some(tamma_server::ServerConfig { terminal: Some(terminal), ..server }),

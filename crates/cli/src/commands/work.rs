@@ -37,8 +37,8 @@ pub(super) fn run(arguments: &WorkArgs) -> Result<ExitCode> {
     let keys = arguments.backend.open_keys(&data)?;
     let objects = arguments.backend.objects(&data);
     let slots = usize::from(arguments.slots);
-    let file = arguments.backend.key_file(&data);
-    let worker = roles::worker_config(&data, objects, slots, &arguments.prompts, &file)?;
+    let (prompts, backend) = (&arguments.prompts, &arguments.backend);
+    let worker = roles::worker_config(&data, objects, slots, prompts, backend)?;
     let drain = Duration::from_secs(u64::from(arguments.drain_seconds));
     let worker = Some(tamma_worker::WorkerConfig { drain, ..worker });
     let monitoring = arguments.monitoring.monitoring;

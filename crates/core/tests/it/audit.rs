@@ -4,8 +4,8 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 use serde_json::{Map, Value, json};
 use tamma_core::audit::{
-    AuditFault, AuditHead, BrokenAuditEntry, ChainReport, ChainVerifier, ChainedEntry, chain_hash,
-    entry_content, genesis,
+    AuditFault, AuditHead, BrokenAuditEntry, ChainReport, ChainVerifier, ChainedEntry,
+    MAX_EXPORT_BATCH, chain_hash, entry_content, genesis,
 };
 use tamma_core::ids::Digest;
 
@@ -49,11 +49,14 @@ proptest! {
         prop_assert_eq!(report.verified, entries.len() as u64);
         prop_assert_eq!(report.head, head_of(&entries));
         prop_assert_eq!(report.broken, None);
-        // An export can contain an entry twice.
-        let mut doubled = entries.clone();
+        // An export can contain a batch twice, and another entry in its place is found.
         let at = cut.index(entries.len());
-        doubled.insert(at, entries[at].clone());
-        prop_assert_eq!(verify(&doubled, None).broken, None);
+        let doubled = |again: &[ChainedEntry]| [&entries[..], again, &entries[at..]].concat();
+        prop_assert_eq!(verify(&doubled(&entries[at..]), None).broken, None);
+        let (before, other) = (head_of(&entries[..at]), "{\"id\":\"other\"}".to_owned());
+        let forged = verify(&doubled(&[ChainedEntry::following(before, other)]), None).broken;
+        let expected = BrokenAuditEntry { position: at as u64 + 1, fault: AuditFault::Changed };
+        prop_assert_eq!(forged, Some(expected));
     }
 
     #[test]
@@ -179,4 +182,14 @@ fn an_entry_keeps_fields_that_this_version_does_not_know() {
         entry_content(3, request, Some(outcome)),
         r#"{"id":3,"later":7,"outcome":{"result":"granted","later":true}}"#
     );
+}
+
+#[test]
+fn only_the_last_batch_of_an_export_can_come_again() {
+    let contents: Vec<String> = (0..250).map(|id| json!({ "id": id }).to_string()).collect();
+    let entries = chain(&contents);
+    let again = |from: usize| [&entries[..150], &entries[from..]].concat();
+    assert_eq!(verify(&again(150 - MAX_EXPORT_BATCH), None).broken, None);
+    let older = BrokenAuditEntry { position: 50, fault: AuditFault::Changed };
+    assert_eq!(verify(&again(149 - MAX_EXPORT_BATCH), None).broken, Some(older));
 }

@@ -9,6 +9,7 @@ use chrono::TimeDelta;
 use futures_util::future::join_all;
 use tamma_connect::audit_export::{AuditReceiver, AuditSender, BATCH_TIMEOUT};
 use tamma_connect::message;
+use tamma_core::audit::MAX_EXPORT_BATCH;
 use tamma_core::operator::AuditSettings;
 use tamma_core::run_queue::WaitingRun;
 use tamma_core::task::Priority;
@@ -21,8 +22,9 @@ use super::{AuditLog, MAX_WAIT};
 use crate::app::Error;
 use crate::clock;
 
-/// Number of entries in one message.
+/// Number of entries in one message. `tamma audit verify --file` accepts that one of them comes again.
 const BATCH_SIZE: u32 = 100;
+const _: () = assert!(BATCH_SIZE as usize == MAX_EXPORT_BATCH);
 
 /// Duration of the lease on a receiver. A batch is sent in less time.
 const LEASE_DURATION: TimeDelta = TimeDelta::minutes(1);
@@ -116,6 +118,10 @@ impl AuditExporter {
             return Ok(false);
         }
         let reached = store.audit_export_position(key).await.map_err(Error::from)?;
+        if reached == 0 {
+            // Monitoring must know a receiver that has never confirmed anything.
+            store.save_audit_export(key, 0).await.map_err(Error::from)?;
+        }
         let page = store.audit_log(reached, BATCH_SIZE).await.map_err(Error::from)?;
         let Some(last) = page.entries.last() else { return Ok(false) };
         self.sender.send(receiver, &page.entries).await?;

@@ -10,7 +10,7 @@ use axum::routing::post;
 use reqwest::Method;
 use serde_json::{Value, json};
 use tamma_core::operator::AuditWebhook;
-use tamma_testkit::wait::wait_until_true;
+use tamma_testkit::wait::{wait_until, wait_until_true};
 use tokio::net::TcpListener;
 
 use crate::browser::StoredTask;
@@ -75,6 +75,18 @@ async fn an_entry_says_who_asked_how_they_were_authenticated_and_under_which_pol
 }
 
 #[tokio::test]
+async fn nobody_can_make_an_entry_too_large_for_a_receiver() {
+    let server = TestServer::new().await;
+    let path = format!("/tasks/{}/plan", "a".repeat(30_000));
+    assert_eq!(server.get(&path).await.0, 404);
+    let all = entries(&server).await;
+    let subject = all.last().and_then(|entry| entry["subject"].as_str()).expect("a subject");
+    assert!(subject.starts_with("/api/v1/tasks/aaa"), "{subject}");
+    assert_eq!(subject.len(), 1000);
+    server.end().await;
+}
+
+#[tokio::test]
 async fn entries_of_a_request_are_in_the_log_without_waiting_for_another_one() {
     let server = TestServer::new().await;
     server.token_of("Ada").await;
@@ -114,6 +126,23 @@ async fn receive(
     let mut received = received.lock().expect("not poisoned");
     received.push((header("webhook-id"), serde_json::from_str(&body).expect("JSON")));
     if received.len() <= 2 { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::NO_CONTENT }
+}
+
+#[tokio::test]
+async fn monitoring_knows_a_receiver_that_has_never_accepted_anything() {
+    let mut settings = config("127.0.0.1:0", None);
+    settings.operator.audit.syslog = Some("unix:///nowhere/log".to_owned());
+    let server = TestServer::with(settings).await;
+    server.token_of("Ada").await;
+    wait_until("the entries that wait for the receiver", Duration::from_secs(30), async || {
+        let values = server.store.installation_metrics(&[], &[]).await?;
+        let [(receiver, lag)] = values.audit_export_lags.as_slice() else { return Ok(None) };
+        assert_eq!(receiver, "syslog unix:///nowhere/log");
+        Ok((*lag > 0.0).then_some(()))
+    })
+    .await
+    .expect("known");
+    server.end().await;
 }
 
 #[tokio::test]

@@ -1,9 +1,14 @@
 //! Monitoring endpoint: probes and metrics, without a token.
 
+use std::time::Duration;
+
 use tamma_server::MonitoringServer;
 use tokio_util::sync::CancellationToken;
 
-use crate::test_server::{TestServer, temporal_client};
+use crate::test_server::{TestServer, fresh_database, temporal_client};
+
+/// Time that Prometheus waits for an answer by default.
+const SCRAPE_TIMEOUT: Duration = Duration::from_secs(10);
 
 #[tokio::test]
 async fn probes_and_metrics_need_no_token_and_name_no_task() {
@@ -49,4 +54,28 @@ async fn probes_and_metrics_need_no_token_and_name_no_task() {
     done.cancel();
     running.await.expect("no panic").expect("clean exit");
     server.end().await;
+}
+
+#[tokio::test]
+async fn without_the_database_metrics_are_still_served_and_say_so() {
+    let (_database, store) = fresh_database().await;
+    let (stop, done) = (CancellationToken::new(), CancellationToken::new());
+    let backends = (store.clone(), temporal_client().await);
+    let address = "127.0.0.1:0".parse().expect("address");
+    let monitoring = MonitoringServer::bind(address, backends, true, stop).await.expect("bound");
+    let url = format!("http://{}", monitoring.address());
+    let running = tokio::spawn(monitoring.run(done.clone()));
+    store.close().await;
+    let http = reqwest::Client::builder().no_proxy().timeout(SCRAPE_TIMEOUT).build();
+    let http = http.expect("client");
+    let metrics = http.get(format!("{url}/metrics")).send().await.expect("in time");
+    assert_eq!(metrics.status(), 200);
+    let text = metrics.text().await.expect("text");
+    assert!(text.contains("tamma_installation_up 0\n"), "{text}");
+    let ready = http.get(format!("{url}/readyz")).send().await.expect("in time");
+    assert_eq!(ready.status(), 503);
+    let text = ready.text().await.expect("text");
+    assert!(text.contains(r#""database":false"#), "{text}");
+    done.cancel();
+    running.await.expect("no panic").expect("clean exit");
 }

@@ -19,6 +19,9 @@ use crate::task_trace::EndedCall;
 const KINDS: [&str; 9] =
     ["read", "edit", "delete", "move", "search", "execute", "think", "fetch", "switch_mode"];
 
+/// Maximum length of the ID of a call in traces, in characters. Agents choose it.
+const MAX_ID_CHARS: usize = 100;
+
 /// Maximum length of a title, in characters.
 const MAX_TITLE_CHARS: usize = 300;
 
@@ -113,7 +116,7 @@ impl ToolCallState {
     /// Returns what the trace of the task says about the call.
     pub(super) fn ended(&self, id: &str, at: Timestamp, clean: Clean<'_>) -> EndedCall {
         EndedCall {
-            id: clean(id),
+            id: clean(id).chars().take(MAX_ID_CHARS).collect(),
             // Agents choose the word.
             kind: self
                 .kind

@@ -63,8 +63,7 @@ async fn run_roles(
     let server = ServerConfig { environment: environment.clone(), ..server };
     let token = Some(server.token.clone());
     let prompts = PromptArgs { allow_project_prompts: false };
-    let key_file = backend.key_file(&data);
-    let worker = roles::worker_config(&data, objects, SLOTS, &prompts, &key_file)?;
+    let worker = roles::worker_config(&data, objects, SLOTS, &prompts, backend)?;
     let worker = WorkerConfig { environment, operator, ..worker };
     let (server, worker) = (Some(server), Some(worker));
     let roles = ProcessRoles { server, worker, sign_in_as: None, monitoring: None, data };
