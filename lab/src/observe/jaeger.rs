@@ -163,7 +163,9 @@ impl Jaeger {
         }
         let mut resource_spans = Vec::new();
         for trace in traces {
-            let found = self.query(&format!("traces/{trace}"), &[]).await?;
+            // Otherwise spans are returned with corrections, such as without duplicates.
+            let raw = [("raw_traces", "true")];
+            let found = self.query(&format!("traces/{trace}"), &raw).await?;
             resource_spans.extend(resource_spans_of(&found));
         }
         Ok(resource_spans)
