@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
-use tamma_core::ids::{Digest, TaskId};
+use tamma_core::ids::TaskId;
 use tamma_testkit::agent::{AgentStep, Script};
 use tamma_testkit::keys::write_key_file;
 use tamma_testkit::project::{ProjectConfig, ScriptedProject};
@@ -21,6 +21,7 @@ use tamma_testkit::{Cluster, sample_plan, wait_until};
 use tokio::process::Command;
 
 use crate::observe::{SpanReceiver, free_port, get};
+use crate::support::canaries::{Canary, CanaryKind, new_value};
 use crate::support::programs;
 use crate::support::verdict::Verdict;
 
@@ -45,23 +46,6 @@ const ENCRYPTION_KEY: &str = "second key of the test cluster 2";
 /// Texts of a task, each in another field.
 const TEXTS: [&str; 7] =
     ["title", "description", "criterion", "plan", "output", "content", "reason"];
-
-/// Kind of a canary.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, strum::Display)]
-#[strum(serialize_all = "snake_case")]
-enum CanaryKind {
-    Text,
-    Secret,
-}
-
-/// Marked text or secret, with its field.
-struct Canary {
-    kind: CanaryKind,
-    name: String,
-    value: String,
-    /// The value as it is, in hexadecimal digits, and in base64.
-    forms: Vec<String>,
-}
 
 /// Place that is searched, and what it is allowed to contain.
 struct Place {
@@ -294,56 +278,10 @@ fn search(
     Ok(Verdict::new(leaks.is_empty() && is_searched, figures))
 }
 
-impl Canary {
-    fn new(kind: CanaryKind, name: &str, value: String) -> Self {
-        let hex = value.bytes().fold(String::new(), |hex, byte| hex + &format!("{byte:02x}"));
-        let mut forms = vec![value.clone(), hex];
-        forms.extend(base64_forms(value.as_bytes()));
-        Self { kind, name: name.to_owned(), value, forms }
-    }
-
-    /// Returns `true` if the value is in a text, in any form.
-    fn is_in(&self, content: &str) -> bool {
-        self.forms.iter().any(|form| content.contains(form))
-    }
-}
-
-/// Returns a value that nothing else contains.
-fn new_value(name: &str) -> String {
-    let unique = Digest::of(format!("{name} {}", std::process::id()).as_bytes()).to_string();
-    format!("canary{}", &unique[..32])
-}
-
 impl Place {
     fn new(name: &'static str, contents: Vec<String>, has_texts: bool) -> Self {
         Self { name, contents, has_texts }
     }
-}
-
-/// Returns what a value looks like inside of base64, at each of the three offsets. The digits that also
-/// depend on the bytes around it are left out.
-fn base64_forms(value: &[u8]) -> [String; 3] {
-    [0, 1, 2].map(|offset| {
-        let mut padded = vec![0; offset];
-        padded.extend_from_slice(value);
-        let whole = padded.len() / 3 * 3;
-        let text = base64_of(&padded[..whole]);
-        let start = if offset == 0 { 0 } else { 4 };
-        text[start..].to_owned()
-    })
-}
-
-/// Encodes bytes whose number is a multiple of three.
-fn base64_of(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut text = String::new();
-    for part in bytes.chunks_exact(3) {
-        let number = part.iter().fold(0_usize, |number, byte| (number << 8) | usize::from(*byte));
-        for shift in [18, 12, 6, 0] {
-            text.push(char::from(DIGITS[(number >> shift) & 63]));
-        }
-    }
-    text
 }
 
 /// Reads all files below a folder. Sockets and pipes are left out.
@@ -361,24 +299,4 @@ fn read_files(folder: &Path) -> Result<Vec<String>> {
         }
     }
     Ok(contents)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_canary_is_found_in_any_form() {
-        let value = "canary0123456789abcdef".to_owned();
-        let canary = Canary::new(CanaryKind::Secret, "test", value);
-        assert_eq!(base64_of(b"canary"), "Y2FuYXJ5");
-        for before in ["", "x", "xy", "xyz"] {
-            let text = format!("{before}{}and more of it", canary.value);
-            assert!(canary.is_in(&text));
-            let whole = text.len() / 3 * 3;
-            assert!(canary.is_in(&base64_of(&text.as_bytes()[..whole])), "{before}");
-        }
-        assert!(canary.is_in("x63616e61727930313233343536373839616263646566x"));
-        assert!(!canary.is_in("canary0123456789abcde"));
-    }
 }

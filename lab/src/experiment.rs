@@ -95,7 +95,7 @@ enum Experiment {
     Canary,
     /// Keep transcripts in an S3 bucket of a real server, also during its outage
     Objects,
-    /// Scrape a server and a worker with a real Prometheus, and run every query of the dashboard
+    /// Watch a task with a real Prometheus, every query of the dashboard, and a real Jaeger
     Observe,
     /// Take a person's day through a real browser, with a screenshot of every page
     Browser(browser::Args),

@@ -1,24 +1,36 @@
-//! Monitoring with a real Prometheus: it scrapes a server and a worker, evaluates the rules, and answers
-//! every query of the dashboard. A receiver of OTLP gets the trace of the task.
+//! Monitoring with a real Prometheus and a real Jaeger. Prometheus scrapes a server and a worker, evaluates
+//! the rules, and answers every query of the dashboard. Jaeger gets the trace of the task, and shows its
+//! whole path, without texts and secrets.
 //!
-//! Needs `prometheus` and `promtool`, which `TAMMA_TOOLS=monitoring bash .ci/tools` installs.
+//! Needs `prometheus` and `promtool`, which `TAMMA_TOOLS=monitoring bash .ci/tools` installs. Jaeger is
+//! optional; `TAMMA_TOOLS=traces bash .ci/tools` builds it with Go.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod jaeger;
+mod span_receiver;
+mod task_trace;
+
+use std::collections::BTreeSet;
 use std::io::Write as _;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
+use tamma_core::ids::TaskId;
+use tamma_core::task_loop::State;
+use tamma_testkit::model::{ModelStep, Script, ScriptedModel};
 use tamma_testkit::{Cluster, wait_until};
-use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
-use tokio::net::TcpStream;
+use tokio::io::AsyncWriteExt as _;
 use tokio::process::{Child, Command};
 
-use crate::chaos::fixture::{CRITERION, Fixture};
+use self::jaeger::TraceBackend;
+pub(crate) use self::span_receiver::SpanReceiver;
+use self::task_trace::TaskTrace;
+use crate::chaos::examination::approve_arguments;
+use crate::chaos::fixture::Fixture;
+use crate::support::canaries::{Canary, CanaryKind, new_value};
 use crate::support::programs;
 use crate::support::verdict::Verdict;
 
@@ -27,6 +39,12 @@ const TASK_TIMEOUT: Duration = Duration::from_mins(3);
 
 /// Time limit for Prometheus to start, scrape and evaluate.
 const SCRAPE_TIMEOUT: Duration = Duration::from_mins(1);
+
+/// Number of files of the plan. It is so many that a person must approve it.
+const FILES: usize = 7;
+
+/// Configuration of the project: the model has an invented price.
+const SETTINGS: &str = "prices:\n  scripted: { input: 3.0, cached: 0.3, output: 15.0 }\n";
 
 /// Metrics that a server and a worker with one completed task have. Queries of failures are empty.
 const EXPECTED: [&str; 8] = [
@@ -52,16 +70,22 @@ pub(crate) async fn run() -> Result<Verdict> {
     let folder = programs::folder()?.join(format!("observe-{}", std::process::id()));
     std::fs::create_dir_all(&folder)?;
     let address = |port: u16| format!("127.0.0.1:{port}");
-    let receiver = SpanReceiver::start().await?;
+    let backend = TraceBackend::start(&folder).await?;
+    let text = |name: &str| Canary::new(CanaryKind::Text, name, new_value(name));
+    let [title, description, criterion, response] =
+        ["title", "description", "criterion", "response"].map(text);
+    let api_key = Canary::new(CanaryKind::Secret, "key of a provider", new_value("key"));
+    let model = ScriptedModel::start(Script::new([ModelStep::say(&response.value)])).await?;
     let cluster = Cluster::builder()
         .folder(&folder)
         .private_servers()
         .server()
         .server_env("TAMMA_MONITORING", address(server))
         .server_env("TAMMA_LOG_FORMAT", "json")
-        .server_env("OTEL_EXPORTER_OTLP_ENDPOINT", &receiver.url)
+        .server_env("OTEL_EXPORTER_OTLP_ENDPOINT", backend.url())
         .workers(1)
-        .worker_env("OTEL_EXPORTER_OTLP_ENDPOINT", &receiver.url)
+        .worker_env("OTEL_EXPORTER_OTLP_ENDPOINT", backend.url())
+        .worker_env("OPENAI_API_KEY", &api_key.value)
         .worker_env("TAMMA_MONITORING", address(worker))
         .start()
         .await?;
@@ -71,27 +95,59 @@ pub(crate) async fn run() -> Result<Verdict> {
             ensure!(response.status().is_success(), "/{probe} of port {port}: {response:?}");
         }
     }
-    let fixture = Fixture::new(&cluster, 1, 2).await?;
-    let project = ["--project", fixture.project.name.as_str(), "--criterion", CRITERION];
-    let task = cluster.add_task(1, "Greet Cy", &project).await?;
-    cluster.wait_for_task(task, TASK_TIMEOUT, |task| Ok(task.state.is_terminal())).await?;
+    let upstream = model.url();
+    let fixture = Fixture::configured(&cluster, 1, FILES, SETTINGS, Some(&upstream)).await?;
+    let more = [
+        "--project",
+        &fixture.project.name,
+        "--description",
+        &description.value,
+        "--criterion",
+        &criterion.value,
+    ];
+    let task = cluster.add_task(1, &title.value, &more).await?;
+    complete_task(&cluster, task).await?;
     for port in [server, worker] {
         let text = get(&format!("http://{}/metrics", address(port))).await?.text().await?;
         ensure!(!text.contains(&task.to_string()), "the metrics name a task");
         check_metrics(&text).await?;
     }
     writeln!(out, "metrics of both roles are valid, and name no task")?;
-    let trace = task.0.simple().to_string();
-    let spans =
-        wait_until("the whole trace", SCRAPE_TIMEOUT, async || Ok(receiver.whole_trace(&trace)));
-    let spans = spans.await?;
-    for (name, count) in &spans {
+    let token = Canary::new(CanaryKind::Secret, "server token", cluster.cli.token.clone());
+    let canaries = [title, description, criterion, response, api_key, token];
+    let trace = check_trace(&backend, task, &model, &canaries).await?;
+    for (name, count) in trace.names() {
         writeln!(out, "{count:>3} spans: {name}")?;
     }
 
-    let config = scrape_config(&files, &folder, &[address(server), address(worker)])?;
-    let mut process = start_prometheus(&config, &folder, &address(prometheus))?;
-    let url = format!("http://{}", address(prometheus));
+    let targets = [address(server), address(worker)];
+    let (queries, answered) =
+        query_dashboard(&files, &folder, &targets, &address(prometheus)).await?;
+    let backend_name = backend.describe();
+    backend.stop().await?;
+    cluster.stop().await?;
+    std::fs::remove_dir_all(&folder)?;
+    let figures = format!(
+        "{queries} queries of the dashboard valid, {answered} with results; {} metrics scraped; one trace \
+         with {} kinds of spans and none of {} canaries in {backend_name}",
+        EXPECTED.len(),
+        trace.names().len(),
+        canaries.len()
+    );
+    Ok(Verdict::new(answered >= 15, figures))
+}
+
+/// Scrapes both roles with Prometheus, and runs all queries of the dashboard. Returns their number, and
+/// how many of them have results.
+async fn query_dashboard(
+    files: &Path,
+    folder: &Path,
+    targets: &[String; 2],
+    address: &str,
+) -> Result<(usize, usize)> {
+    let config = scrape_config(files, folder, targets)?;
+    let mut process = start_prometheus(&config, folder, address)?;
+    let url = format!("http://{address}");
     let mut missing: BTreeSet<&str> = EXPECTED.into();
     let scraped = wait_until("all metrics", SCRAPE_TIMEOUT, async || {
         for metric in missing.clone() {
@@ -111,94 +167,53 @@ pub(crate) async fn run() -> Result<Verdict> {
         // An error ends the experiment; an empty answer is one.
         let results = query(&url, expression).await?;
         answered += usize::from(!results.is_empty());
-        writeln!(out, "{:>3} results: {expression}", results.len())?;
+        writeln!(std::io::stdout(), "{:>3} results: {expression}", results.len())?;
     }
     process.kill().await?;
-    cluster.stop().await?;
-    std::fs::remove_dir_all(&folder)?;
-    let figures = format!(
-        "{} queries of the dashboard valid, {answered} with results; {} metrics scraped; one trace \
-         with {} kinds of spans",
-        queries.len(),
-        EXPECTED.len(),
-        spans.len()
+    Ok((queries.len(), answered))
+}
+
+/// Takes a task to its end, with the approval of a person.
+async fn complete_task(cluster: &Cluster, task: TaskId) -> Result<()> {
+    let is_waiting = |state: State| state == State::AwaitingApproval || state.is_terminal();
+    cluster.wait_for_task(task, TASK_TIMEOUT, |task| Ok(is_waiting(task.state))).await?;
+    let arguments = approve_arguments(cluster, task).await?;
+    cluster.cli.run(&arguments.each_ref().map(String::as_str)).await.context("cannot approve")?;
+    cluster.wait_for_task(task, TASK_TIMEOUT, |task| Ok(task.state.is_terminal())).await?;
+    cluster.learned_history(task, TASK_TIMEOUT).await?;
+    let state = cluster.store.task(task).await?.task_loop?.state;
+    ensure!(state == State::Completed, "the task is {state}");
+    Ok(())
+}
+
+/// Waits for the whole trace of a task, and compares it with what the model counted and with texts and
+/// secrets that must not be in it.
+async fn check_trace(
+    backend: &TraceBackend,
+    task: TaskId,
+    model: &ScriptedModel,
+    canaries: &[Canary],
+) -> Result<TaskTrace> {
+    let id = task.0.simple().to_string();
+    let (trace, text) = wait_until("the whole trace", SCRAPE_TIMEOUT, async || {
+        let resource_spans = backend.resource_spans().await?;
+        let trace = TaskTrace::read(&resource_spans, &id)?;
+        Ok(Some((trace, Value::from(resource_spans).to_string())))
+    })
+    .await?;
+    let sent: u64 = model.sent().iter().map(|it| it.tokens.input + it.tokens.cached).sum();
+    let traced = trace.sum("chat ", "gen_ai.usage.input_tokens")?;
+    ensure!(sent > 0 && traced == sent, "{traced} input tokens in the trace, {sent} at the model");
+    // Otherwise the search proves nothing.
+    let requests = serde_json::to_string(&model.requests())?;
+    ensure!(
+        canaries.iter().any(|canary| canary.is_in(&requests)),
+        "the model did not get the key of its provider"
     );
-    Ok(Verdict::new(answered >= 15, figures))
-}
-
-/// Receiver of OTLP requests.
-pub(crate) struct SpanReceiver {
-    pub(crate) url: String,
-    spans: Arc<Mutex<Vec<Value>>>,
-}
-
-impl SpanReceiver {
-    pub(crate) async fn start() -> Result<Self> {
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
-        let url = format!("http://{}", listener.local_addr()?);
-        let spans = Arc::<Mutex<Vec<Value>>>::default();
-        let kept = Arc::clone(&spans);
-        tokio::spawn(async move {
-            while let Ok((stream, _)) = listener.accept().await {
-                let kept = Arc::clone(&kept);
-                tokio::spawn(async move { receive_spans(stream, &kept).await });
-            }
-        });
-        Ok(Self { url, spans })
+    for canary in canaries {
+        ensure!(!canary.is_in(&text), "the trace contains the {}", canary.name);
     }
-
-    /// Returns all spans as text.
-    pub(crate) fn text(&self) -> String {
-        let spans = self.spans.lock().unwrap_or_else(PoisonError::into_inner);
-        Value::from(spans.clone()).to_string()
-    }
-
-    /// Returns the number of spans by name, once the trace has them from the request to the tool call,
-    /// and the parent of each.
-    fn whole_trace(&self, trace: &str) -> Option<BTreeMap<String, usize>> {
-        let spans = self.spans.lock().unwrap_or_else(PoisonError::into_inner);
-        let own: Vec<_> = spans.iter().filter(|span| span["traceId"] == trace).collect();
-        let ids: BTreeSet<_> = own.iter().filter_map(|span| span["spanId"].as_str()).collect();
-        let mut parents = own.iter().filter_map(|span| span["parentSpanId"].as_str());
-        let is_connected = parents.all(|parent| ids.contains(parent));
-        let mut names = BTreeMap::new();
-        for span in &own {
-            *names.entry(span["name"].as_str()?.to_owned()).or_insert(0) += 1;
-        }
-        let has = |start: &str| names.keys().any(|name: &String| name.starts_with(start));
-        let path = ["add_task", "job implement", "invoke_agent ", "execute_tool "];
-        (is_connected && path.into_iter().all(has)).then_some(names)
-    }
-}
-
-/// Answers the requests of one connection.
-async fn receive_spans(stream: TcpStream, kept: &Mutex<Vec<Value>>) -> Result<()> {
-    let mut stream = BufReader::new(stream);
-    loop {
-        let mut length = 0;
-        loop {
-            let mut line = String::new();
-            if stream.read_line(&mut line).await? == 0 {
-                return Ok(());
-            }
-            match line.trim().split_once(':') {
-                Some((name, value)) if name.eq_ignore_ascii_case("content-length") => {
-                    length = value.trim().parse()?;
-                }
-                _ if line.trim().is_empty() => break,
-                _ => {}
-            }
-        }
-        let mut body = vec![0; length];
-        stream.read_exact(&mut body).await?;
-        let body: Value = serde_json::from_slice(&body)?;
-        let spans = body["resourceSpans"][0]["scopeSpans"][0]["spans"].as_array().cloned();
-        let received = spans.context("no spans")?;
-        kept.lock().unwrap_or_else(PoisonError::into_inner).extend(received);
-        let answer =
-            "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}";
-        stream.write_all(answer.as_bytes()).await?;
-    }
+    Ok(trace)
 }
 
 async fn promtool(arguments: &[&str], file: &Path) -> Result<()> {

@@ -17,10 +17,16 @@ pub mod gen_ai {
     pub const OPERATION: &str = "gen_ai.operation.name";
     /// Operation of an agent's run.
     pub const INVOKE_AGENT: &str = "invoke_agent";
+    /// Operation of a call to a model.
+    pub const CHAT: &str = "chat";
+    /// Operation of a call to a model of Gemini.
+    pub const GENERATE_CONTENT: &str = "generate_content";
     /// Operation of a tool call.
     pub const EXECUTE_TOOL: &str = "execute_tool";
     /// Name of the agent in the rules.
     pub const AGENT_NAME: &str = "gen_ai.agent.name";
+    /// Provider of the model, by the dialect of its API.
+    pub const PROVIDER: &str = "gen_ai.provider.name";
     /// Requested model.
     pub const MODEL: &str = "gen_ai.request.model";
     /// Run of the agent.

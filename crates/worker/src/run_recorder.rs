@@ -312,7 +312,7 @@ impl RecorderTask {
         }
         self.observe_all(&mut observations).await;
         self.line_builder.close(now());
-        task_trace::record_tool_calls(&self.run, self.line_builder.take_ended_calls());
+        self.record_spans();
         let result = tokio::time::timeout(END_TIMEOUT, self.send_remaining(sending, retry)).await;
         let last = result.unwrap_or_else(|_| {
             tracing::warn!(task = %self.run.task, "failed to save the last log lines; they are in the transcript");
@@ -331,13 +331,19 @@ impl RecorderTask {
             let text = format!("{missed} updates were dropped: the agent sent too many at once");
             self.line_builder.observe(now(), Observation::Note(text));
         }
-        task_trace::record_tool_calls(&self.run, self.line_builder.take_ended_calls());
+        self.record_spans();
         let records = self.line_builder.take_records();
         if let Some(transcript) = &mut self.transcript
             && let Err(error) = transcript.write(records).await
         {
             self.drop_transcript(&error);
         }
+    }
+
+    /// Records the spans of the calls that have ended.
+    fn record_spans(&mut self) {
+        task_trace::record_tool_calls(&self.run, self.line_builder.take_ended_calls());
+        task_trace::record_model_calls(&self.run, self.line_builder.take_ended_model_calls());
     }
 
     async fn flush(&mut self) {

@@ -23,7 +23,7 @@ use tamma_store::{LineKind, ModelCall, NewLine, RunUpdate};
 use super::PromptRecord;
 use super::relative_paths::relative_paths;
 use super::tool_call::ToolCallState;
-use crate::task_trace::EndedCall;
+use crate::task_trace::{EndedCall, EndedModelCall};
 
 /// Function that removes secrets from text.
 pub type Redact = Arc<dyn Fn(&str) -> String + Send + Sync>;
@@ -111,6 +111,8 @@ pub(super) struct LineBuilder {
     ended_tools: BTreeSet<String>,
     /// Calls that have ended since they were taken.
     ended_calls: Vec<EndedCall>,
+    /// Calls to models that have ended since they were taken.
+    ended_model_calls: Vec<EndedModelCall>,
     lines: VecDeque<NewLine>,
     model_calls: VecDeque<ModelCall>,
     /// Prompt that a resumed session gets instead of the recorded one.
@@ -142,6 +144,7 @@ impl LineBuilder {
             tools_changed: false,
             ended_tools: BTreeSet::new(),
             ended_calls: Vec::new(),
+            ended_model_calls: Vec::new(),
             lines: VecDeque::new(),
             model_calls: VecDeque::new(),
             continuation: None,
@@ -387,6 +390,7 @@ impl LineBuilder {
     fn call(&mut self, at: Timestamp, call: &gateway::ModelCall) {
         self.call_count += 1;
         let millis = |took: Duration| u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
+        let dialect = call.dialect;
         let call = ModelCall {
             sequence: self.call_count,
             at: call.started_at,
@@ -410,6 +414,7 @@ impl LineBuilder {
         };
         self.usage = Some((add_usage(before, &call), true));
         self.has_changes = true;
+        self.ended_model_calls.push(EndedModelCall { dialect, call: call.clone() });
         if self.model_calls.len() < MAX_PENDING_LINES {
             self.model_calls.push_back(call);
         }
@@ -535,6 +540,11 @@ impl LineBuilder {
     /// Takes the tool calls that have ended.
     pub(super) fn take_ended_calls(&mut self) -> Vec<EndedCall> {
         std::mem::take(&mut self.ended_calls)
+    }
+
+    /// Takes the calls to models that have ended.
+    pub(super) fn take_ended_model_calls(&mut self) -> Vec<EndedModelCall> {
+        std::mem::take(&mut self.ended_model_calls)
     }
 
     /// Removes secrets and control sequences from text.
