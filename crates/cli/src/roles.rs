@@ -29,6 +29,9 @@ use crate::{operator_file, span_export};
 /// Time limit for connecting to a configured server.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// Time for which migrations wait for tables that are in use.
+const MIGRATE_TIMEOUT: Duration = Duration::from_mins(2);
+
 /// Time between two reads of the key file.
 const RELOAD_KEYS_EVERY: Duration = Duration::from_secs(5);
 
@@ -90,12 +93,35 @@ pub(crate) async fn connect_store(url: &str) -> Result<Store> {
 
 /// Runs migrations and creates the history partitions of the coming months.
 pub(crate) async fn migrate(store: &Store) -> Result<()> {
-    store.migrate().await.context("cannot run database migrations")?;
-    store
-        .ensure_partitions(today(), MONTHS_AHEAD)
+    retry_while_busy(|| store.migrate()).await.context("cannot run database migrations")?;
+    retry_while_busy(|| store.ensure_partitions(today(), MONTHS_AHEAD))
         .await
         .context("cannot create history partitions")?;
     Ok(())
+}
+
+/// Retries with backoff, because requests may hold the tables. A statement waits for them a moment only, as
+/// it holds up the requests that come after it.
+async fn retry_while_busy<T, F>(mut attempt: impl FnMut() -> F) -> Result<T, tamma_store::Error>
+where
+    F: Future<Output = Result<T, tamma_store::Error>>,
+{
+    let mut backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(10));
+    let mut waited = Duration::ZERO;
+    loop {
+        match attempt().await {
+            Err(error) if error.is_retryable() && waited < MIGRATE_TIMEOUT => {
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "the database is busy; retrying"
+                );
+                let wait = backoff.next_delay();
+                tokio::time::sleep(wait).await;
+                waited += wait;
+            }
+            done => return done,
+        }
+    }
 }
 
 /// Creates the history partitions of the coming months.

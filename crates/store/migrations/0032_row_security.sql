@@ -1,11 +1,20 @@
+-- no-transaction
+-- squawk-ignore-file transaction-nesting
+
 -- Row-level security: a connection that reads for people sees the rows of their organisations only.
 --
 -- Such a connection has the role `tamma_tenant`, which can read, and names its organisations in the
 -- setting `tamma.organisations`. Without the setting, it sees nothing. The owner of the tables is not
 -- restricted: workers and maintenance act for all organisations, and use cases check writes.
+--
+-- Each table is locked on its own and for a moment only, because requests are served meanwhile. So this is
+-- not one transaction, and all of it can be repeated after an interruption.
 
-SET LOCAL lock_timeout = '10s';
-SET LOCAL statement_timeout = '60s';
+BEGIN;
+
+-- For all of this. Requests that come after a waiting statement wait as long.
+SET lock_timeout = '2s';
+SET statement_timeout = '60s';
 
 -- Roles belong to the whole server, so the role can exist already. Where the owner cannot create roles,
 -- its administrator does (docs/organisations.md).
@@ -26,109 +35,87 @@ END
 $$;
 
 -- Organisations that the connection reads for.
-CREATE FUNCTION tenant_organisations() RETURNS uuid [] LANGUAGE sql STABLE PARALLEL SAFE AS $$
+CREATE OR REPLACE FUNCTION tenant_organisations() RETURNS uuid [] LANGUAGE sql STABLE PARALLEL SAFE AS $$
     SELECT coalesce(
         string_to_array(nullif(current_setting('tamma.organisations', true), ''), ',')::uuid [],
         '{}'
     )
 $$;
 
-CREATE POLICY tenant ON projects FOR SELECT
-USING (organisation = ANY ((SELECT tenant_organisations())::uuid []));
+-- Restricts reads of a table to the rows for which a condition holds, or to none if there is no condition.
+-- Does not lock a table that is restricted already, so it can be repeated.
+CREATE OR REPLACE FUNCTION restrict_reads(of_table text, condition text DEFAULT NULL)
+RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    restricted regclass := of_table::regclass;
+BEGIN
+    IF condition IS NOT NULL AND NOT EXISTS (
+        SELECT FROM pg_policy WHERE polrelid = restricted AND polname = 'tenant'
+    ) THEN
+        EXECUTE format('CREATE POLICY tenant ON %s FOR SELECT USING (%s)', restricted, condition);
+    END IF;
+    IF NOT (SELECT relrowsecurity FROM pg_class WHERE oid = restricted) THEN
+        EXECUTE format('ALTER TABLE %s ENABLE ROW LEVEL SECURITY', restricted);
+    END IF;
+END
+$$;
 
-ALTER TABLE projects ENABLE ROW LEVEL SECURITY;
+-- For tables with a project. The projects that the connection sees are read once for each statement.
+CREATE OR REPLACE FUNCTION restrict_reads_by_project(of_table text) RETURNS void LANGUAGE sql AS $$
+    SELECT restrict_reads(of_table, 'project = ANY (ARRAY(SELECT projects.id FROM projects))')
+$$;
 
--- Tables with a project. The projects that the connection sees are read once for each statement.
-DO $$
+-- For tables of tasks, and of pipelines, whose agents run under their ID.
+CREATE OR REPLACE FUNCTION restrict_reads_by_task(of_table text) RETURNS void LANGUAGE sql AS $$
+    SELECT restrict_reads(of_table, format(
+        'EXISTS (SELECT FROM tasks WHERE tasks.id = %1$I.task)
+         OR EXISTS (SELECT FROM pipelines WHERE pipelines.id = %1$I.task)', of_table
+    ))
+$$;
+
+-- Partitions whose reads are not restricted yet.
+CREATE OR REPLACE FUNCTION unrestricted_partitions() RETURNS SETOF text LANGUAGE sql STABLE AS $$
+    SELECT pg_class.oid::regclass::text FROM pg_class
+    INNER JOIN pg_inherits ON pg_inherits.inhrelid = pg_class.oid
+    WHERE pg_inherits.inhparent IN (
+        'entries'::regclass, 'run_lines'::regclass, 'model_calls'::regclass
+    )
+    AND NOT pg_class.relrowsecurity
+    ORDER BY pg_class.oid
+$$;
+
+-- Restricts reads of partitions. Waits for the first one, and then holds its lock, so it skips others that
+-- are in use: a transaction that waits while it holds a lock can end in a deadlock.
+CREATE OR REPLACE FUNCTION restrict_partitions() RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
     name text;
+    holds_lock boolean := false;
 BEGIN
-    FOREACH name IN ARRAY ARRAY[
-        'access_changes', 'aftercare_findings', 'alerts', 'approvals', 'baselines', 'entries',
-        'faults', 'issue_tasks', 'iterations', 'knowledge_matches', 'merge_queue_entries',
-        'merge_queues', 'model_calls', 'outward_effect', 'pipelines', 'pull_requests', 'run_lines',
-        'run_reservations', 'runs', 'tasks', 'usage'
-    ] LOOP
-        EXECUTE format(
-            'CREATE POLICY tenant ON %I FOR SELECT
-             USING (project = ANY (ARRAY(SELECT projects.id FROM projects)))', name
-        );
-        EXECUTE format('ALTER TABLE %I ENABLE ROW LEVEL SECURITY', name);
-    END LOOP;
-    -- Tables of tasks, and of pipelines, whose agents run under their ID.
-    FOREACH name IN ARRAY ARRAY[
-        'answers', 'checks', 'comment_drafts', 'history_heads', 'inline_jobs', 'line_comments', 'plans',
-        'task_workflows', 'viewed_files'
-    ] LOOP
-        EXECUTE format(
-            'CREATE POLICY tenant ON %1$I FOR SELECT USING (
-                 EXISTS (SELECT FROM tasks WHERE tasks.id = %1$I.task)
-                 OR EXISTS (SELECT FROM pipelines WHERE pipelines.id = %1$I.task)
-             )', name
-        );
-        EXECUTE format('ALTER TABLE %I ENABLE ROW LEVEL SECURITY', name);
-    END LOOP;
-    -- Nobody but the owner reads these: accounts and what people sign in with, what they have said to
-    -- Tamma, texts, which are found by their hash only, and records of the whole installation.
-    FOREACH name IN ARRAY ARRAY[
-        'access_tokens', 'accounts', 'audit_entries', 'audit_exports', 'audit_head', 'audit_pending',
-        'conversations', 'forge_cursors', 'holds', 'identities', 'leases', 'logins',
-        'organisation_access_changes', 'organisations', 'outbox', 'people', 'run_queue', 'saved_views',
-        'sessions', 'sign_in_flows', 'texts', 'webhook_deliveries', 'workers'
-    ] LOOP
-        EXECUTE format('ALTER TABLE %I ENABLE ROW LEVEL SECURITY', name);
-    END LOOP;
-    -- Partitions are read through their tables, never directly.
-    FOR name IN SELECT inhrelid::regclass::text FROM pg_inherits
-        WHERE inhparent IN (
-            'entries'::regclass, 'run_lines'::regclass, 'model_calls'::regclass
-        )
-    LOOP
-        EXECUTE format('ALTER TABLE %s ENABLE ROW LEVEL SECURITY', name);
+    FOR name IN SELECT unrestricted_partitions() LOOP
+        BEGIN
+            IF holds_lock THEN
+                EXECUTE format('LOCK TABLE %s IN ACCESS EXCLUSIVE MODE NOWAIT', name);
+            END IF;
+            PERFORM restrict_reads(name);
+            holds_lock := true;
+        EXCEPTION WHEN lock_not_available THEN
+            IF NOT holds_lock THEN
+                RAISE;
+            END IF;
+        END;
     END LOOP;
 END
 $$;
 
--- Entries without a project apply to the whole installation.
-CREATE POLICY tenant ON knowledge FOR SELECT
-USING (project IS NULL OR project = ANY (ARRAY(SELECT projects.id FROM projects)));
-
-ALTER TABLE knowledge ENABLE ROW LEVEL SECURITY;
-
-CREATE POLICY tenant ON knowledge_changes FOR SELECT
-USING (EXISTS (SELECT FROM knowledge WHERE knowledge.id = knowledge_changes.entry));
-
-ALTER TABLE knowledge_changes ENABLE ROW LEVEL SECURITY;
-
-CREATE POLICY tenant ON knowledge_vectors FOR SELECT
-USING (EXISTS (SELECT FROM knowledge WHERE knowledge.id = knowledge_vectors.entry));
-
-ALTER TABLE knowledge_vectors ENABLE ROW LEVEL SECURITY;
-
-CREATE POLICY tenant ON pipeline_phases FOR SELECT
-USING (EXISTS (SELECT FROM pipelines WHERE pipelines.id = pipeline_phases.pipeline));
-
-ALTER TABLE pipeline_phases ENABLE ROW LEVEL SECURITY;
-
-CREATE POLICY tenant ON deliveries FOR SELECT
-USING (EXISTS (SELECT FROM alerts WHERE alerts.id = deliveries.alert));
-
-ALTER TABLE deliveries ENABLE ROW LEVEL SECURITY;
-
-CREATE POLICY tenant ON delivery_attempts FOR SELECT
-USING (EXISTS (SELECT FROM deliveries WHERE deliveries.id = delivery_attempts.delivery));
-
-ALTER TABLE delivery_attempts ENABLE ROW LEVEL SECURITY;
-
 -- Returns a text by its hash. Texts belong to no organisation; the hash of one is known to those who
 -- read a row that refers to it, and nobody else can find it.
-CREATE FUNCTION text_content(of_hash text) RETURNS text LANGUAGE sql STABLE PARALLEL SAFE
+CREATE OR REPLACE FUNCTION text_content(of_hash text) RETURNS text LANGUAGE sql STABLE PARALLEL SAFE
 SECURITY DEFINER SET search_path FROM CURRENT AS $$
     SELECT texts.content FROM texts WHERE texts.hash = of_hash
 $$;
 
 -- Lets the role read the tables with a policy, and no others.
-CREATE FUNCTION grant_tenant_reads() RETURNS void LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION grant_tenant_reads() RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
     name text;
 BEGIN
@@ -139,18 +126,6 @@ BEGIN
         EXECUTE format('GRANT SELECT ON %s TO tamma_tenant', name);
     END LOOP;
     EXECUTE format('GRANT USAGE ON SCHEMA %I TO tamma_tenant', current_schema());
-END
-$$;
-
--- Only where the owner can use the role: it may be that of another installation on the same server.
-DO $$
-BEGIN
-    IF EXISTS (
-        SELECT FROM pg_roles
-        WHERE rolname = 'tamma_tenant' AND pg_has_role(current_user, oid, 'MEMBER')
-    ) THEN
-        PERFORM grant_tenant_reads();
-    END IF;
 END
 $$;
 
@@ -203,3 +178,145 @@ BEGIN
     RETURN made;
 END
 $$;
+
+COMMIT;
+
+-- Each table in a transaction of its own: while it waits for one table, it holds no other.
+BEGIN;
+SELECT restrict_reads('projects', 'organisation = ANY ((SELECT tenant_organisations())::uuid [])');
+COMMIT;
+
+BEGIN; SELECT restrict_reads_by_project('access_changes'); COMMIT;
+BEGIN; SELECT restrict_reads_by_project('aftercare_findings'); COMMIT;
+BEGIN; SELECT restrict_reads_by_project('alerts'); COMMIT;
+BEGIN; SELECT restrict_reads_by_project('approvals'); COMMIT;
+BEGIN; SELECT restrict_reads_by_project('baselines'); COMMIT;
+BEGIN; SELECT restrict_reads_by_project('entries'); COMMIT;
+BEGIN; SELECT restrict_reads_by_project('faults'); COMMIT;
+BEGIN; SELECT restrict_reads_by_project('issue_tasks'); COMMIT;
+BEGIN; SELECT restrict_reads_by_project('iterations'); COMMIT;
+BEGIN; SELECT restrict_reads_by_project('knowledge_matches'); COMMIT;
+BEGIN; SELECT restrict_reads_by_project('merge_queue_entries'); COMMIT;
+BEGIN; SELECT restrict_reads_by_project('merge_queues'); COMMIT;
+BEGIN; SELECT restrict_reads_by_project('model_calls'); COMMIT;
+BEGIN; SELECT restrict_reads_by_project('outward_effect'); COMMIT;
+BEGIN; SELECT restrict_reads_by_project('pipelines'); COMMIT;
+BEGIN; SELECT restrict_reads_by_project('pull_requests'); COMMIT;
+BEGIN; SELECT restrict_reads_by_project('run_lines'); COMMIT;
+BEGIN; SELECT restrict_reads_by_project('run_reservations'); COMMIT;
+BEGIN; SELECT restrict_reads_by_project('runs'); COMMIT;
+BEGIN; SELECT restrict_reads_by_project('tasks'); COMMIT;
+BEGIN; SELECT restrict_reads_by_project('usage'); COMMIT;
+
+BEGIN; SELECT restrict_reads_by_task('answers'); COMMIT;
+BEGIN; SELECT restrict_reads_by_task('checks'); COMMIT;
+BEGIN; SELECT restrict_reads_by_task('comment_drafts'); COMMIT;
+BEGIN; SELECT restrict_reads_by_task('history_heads'); COMMIT;
+BEGIN; SELECT restrict_reads_by_task('inline_jobs'); COMMIT;
+BEGIN; SELECT restrict_reads_by_task('line_comments'); COMMIT;
+BEGIN; SELECT restrict_reads_by_task('plans'); COMMIT;
+BEGIN; SELECT restrict_reads_by_task('task_workflows'); COMMIT;
+BEGIN; SELECT restrict_reads_by_task('viewed_files'); COMMIT;
+
+-- Entries without a project apply to the whole installation.
+BEGIN;
+SELECT restrict_reads(
+    'knowledge', 'project IS NULL OR project = ANY (ARRAY(SELECT projects.id FROM projects))'
+);
+COMMIT;
+
+BEGIN;
+SELECT restrict_reads(
+    'knowledge_changes', 'EXISTS (SELECT FROM knowledge WHERE knowledge.id = knowledge_changes.entry)'
+);
+COMMIT;
+
+BEGIN;
+SELECT restrict_reads(
+    'knowledge_vectors', 'EXISTS (SELECT FROM knowledge WHERE knowledge.id = knowledge_vectors.entry)'
+);
+COMMIT;
+
+BEGIN;
+SELECT restrict_reads(
+    'pipeline_phases', 'EXISTS (SELECT FROM pipelines WHERE pipelines.id = pipeline_phases.pipeline)'
+);
+COMMIT;
+
+BEGIN;
+SELECT restrict_reads(
+    'deliveries', 'EXISTS (SELECT FROM alerts WHERE alerts.id = deliveries.alert)'
+);
+COMMIT;
+
+BEGIN;
+SELECT restrict_reads(
+    'delivery_attempts', 'EXISTS (SELECT FROM deliveries WHERE deliveries.id = delivery_attempts.delivery)'
+);
+COMMIT;
+
+-- Nobody but the owner reads these: accounts and what people sign in with, what they have said to Tamma,
+-- texts, which are found by their hash only, and records of the whole installation.
+BEGIN; SELECT restrict_reads('access_tokens'); COMMIT;
+BEGIN; SELECT restrict_reads('accounts'); COMMIT;
+BEGIN; SELECT restrict_reads('audit_entries'); COMMIT;
+BEGIN; SELECT restrict_reads('audit_exports'); COMMIT;
+BEGIN; SELECT restrict_reads('audit_head'); COMMIT;
+BEGIN; SELECT restrict_reads('audit_pending'); COMMIT;
+BEGIN; SELECT restrict_reads('conversations'); COMMIT;
+BEGIN; SELECT restrict_reads('forge_cursors'); COMMIT;
+BEGIN; SELECT restrict_reads('holds'); COMMIT;
+BEGIN; SELECT restrict_reads('identities'); COMMIT;
+BEGIN; SELECT restrict_reads('leases'); COMMIT;
+BEGIN; SELECT restrict_reads('logins'); COMMIT;
+BEGIN; SELECT restrict_reads('organisation_access_changes'); COMMIT;
+BEGIN; SELECT restrict_reads('organisations'); COMMIT;
+BEGIN; SELECT restrict_reads('outbox'); COMMIT;
+BEGIN; SELECT restrict_reads('people'); COMMIT;
+BEGIN; SELECT restrict_reads('run_queue'); COMMIT;
+BEGIN; SELECT restrict_reads('saved_views'); COMMIT;
+BEGIN; SELECT restrict_reads('sessions'); COMMIT;
+BEGIN; SELECT restrict_reads('sign_in_flows'); COMMIT;
+BEGIN; SELECT restrict_reads('texts'); COMMIT;
+BEGIN; SELECT restrict_reads('webhook_deliveries'); COMMIT;
+BEGIN; SELECT restrict_reads('workers'); COMMIT;
+
+-- Partitions are read through their tables, never directly.
+BEGIN; SELECT restrict_partitions(); COMMIT;
+BEGIN; SELECT restrict_partitions(); COMMIT;
+BEGIN; SELECT restrict_partitions(); COMMIT;
+BEGIN; SELECT restrict_partitions(); COMMIT;
+BEGIN; SELECT restrict_partitions(); COMMIT;
+BEGIN; SELECT restrict_partitions(); COMMIT;
+
+BEGIN;
+
+-- What is left is in use; `tamma migrate` tries again.
+DO $$
+BEGIN
+    IF EXISTS (SELECT FROM unrestricted_partitions()) THEN
+        RAISE lock_not_available USING MESSAGE = 'partitions are in use';
+    END IF;
+END
+$$;
+
+COMMIT;
+
+BEGIN;
+
+-- Only where the owner can use the role: it may be that of another installation on the same server.
+DO $$
+BEGIN
+    IF EXISTS (
+        SELECT FROM pg_roles
+        WHERE rolname = 'tamma_tenant' AND pg_has_role(current_user, oid, 'MEMBER')
+    ) THEN
+        PERFORM grant_tenant_reads();
+    END IF;
+END
+$$;
+
+COMMIT;
+
+RESET lock_timeout;
+RESET statement_timeout;

@@ -10,6 +10,7 @@
 use std::collections::BTreeMap;
 
 use sqlx::migrate::Migrator;
+use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use tamma_core::ids::Digest;
 
 use crate::Store;
@@ -80,14 +81,20 @@ impl Store {
         usable(self.schema_status().await?)
     }
 
-    /// Runs database migrations. Several processes can call this at once.
+    /// Runs database migrations. Several processes can call this at once. If a table is in use for too
+    /// long, the error is retryable: the next call continues where this one stopped.
     pub async fn migrate(&self) -> Result<()> {
         let status = self.schema_status().await?;
         let SchemaStatus::Behind { missing } = status else { return usable(status) };
         let mut migrator = Migrator::with_migrations(MIGRATIONS.iter().cloned().collect());
         // A newer program may have migrated the database too.
         migrator.set_ignore_missing(true);
-        migrator.run(&self.steps).await?;
+        // A migrator that fails keeps its lock until its connection is closed, so it has one of its own.
+        let options = PgConnectOptions::clone(&self.steps.connect_options());
+        let connection = PgPoolOptions::new().max_connections(1).connect_with(options).await?;
+        let result = migrator.run(&connection).await;
+        connection.close().await;
+        result?;
         if missing == MIGRATIONS.iter().count() {
             // No program has used an empty database, so there is no upgrade to finish.
             self.require_schema(newest_version()).await?;

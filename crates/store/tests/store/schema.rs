@@ -1,6 +1,6 @@
 //! Compatibility of programs with older and newer schemas.
 
-use sqlx::{Connection as _, Executor as _, PgConnection};
+use sqlx::{Connection as _, Executor as _, PgConnection, PgPool};
 use tamma_store::{Error, SchemaStatus, UpgradeFinish};
 use tamma_testkit::postgres::TestDatabase;
 
@@ -20,6 +20,24 @@ async fn only_migrations_change_the_schema() {
     assert!(matches!(store.schema_status().await, Ok(SchemaStatus::Behind { .. })));
     store.migrate().await.expect("migrated");
     store.check_schema().await.expect("a known schema");
+    assert_eq!(store.schema_status().await.expect("a status"), SchemaStatus::Current);
+}
+
+#[tokio::test]
+async fn a_migration_that_waits_too_long_for_a_table_can_be_repeated() {
+    let database = TestDatabase::empty().await.expect("test database");
+    let requests = PgPool::connect(&database.url()).await.expect("connected");
+    sqlx::migrate!().run_to(31, &requests).await.expect("an older schema");
+    let mut request = requests.begin().await.expect("begun");
+    request.execute("SELECT FROM runs").await.expect("read");
+
+    let store = database.store().await.expect("connection");
+    let error = store.migrate().await.expect_err("the table is in use");
+    assert!(error.is_retryable(), "{error:?}");
+    // No lock is left that requests, or the next attempt, would wait for.
+    requests.execute("SELECT FROM tasks").await.expect("read");
+    request.rollback().await.expect("ended");
+    store.migrate().await.expect("migrated");
     assert_eq!(store.schema_status().await.expect("a status"), SchemaStatus::Current);
 }
 
