@@ -37,6 +37,9 @@ use crate::support::verdict::Verdict;
 /// Time limit for the task.
 const TASK_TIMEOUT: Duration = Duration::from_mins(3);
 
+/// Time limit for both roles to be ready.
+const READY_TIMEOUT: Duration = Duration::from_secs(30);
+
 /// Time limit for Prometheus to start, scrape and evaluate.
 const SCRAPE_TIMEOUT: Duration = Duration::from_mins(1);
 
@@ -91,8 +94,12 @@ pub(crate) async fn run() -> Result<Verdict> {
         .await?;
     for port in [server, worker] {
         for probe in ["livez", "readyz"] {
-            let response = get(&format!("http://{}/{probe}", address(port))).await?;
-            ensure!(response.status().is_success(), "/{probe} of port {port}: {response:?}");
+            // A worker is ready once it has polled for a moment.
+            wait_until(&format!("/{probe} of port {port}"), READY_TIMEOUT, async || {
+                let response = get(&format!("http://{}/{probe}", address(port))).await?;
+                Ok(response.status().is_success().then_some(()))
+            })
+            .await?;
         }
     }
     let upstream = model.url();

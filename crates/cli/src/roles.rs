@@ -6,6 +6,7 @@ use std::io::{IsTerminal as _, Write as _};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
@@ -14,7 +15,7 @@ use tamma_core::ids::Name;
 use tamma_core::operator::RetentionDays;
 use tamma_flow::WorkflowTuning;
 use tamma_keys::Keys;
-use tamma_server::MonitoringServer;
+use tamma_server::{MonitoringServer, PollerProbe};
 use tamma_store::{Backoff, ObjectStorage, RemovedRows, RetentionCutoffs, Store};
 use temporalio_client::Client;
 use tokio::signal::unix::{SignalKind, signal};
@@ -250,8 +251,13 @@ impl ProcessRoles {
             Some(address) => {
                 let (backends, is_server) =
                     ((store.clone(), temporal.clone()), self.server.is_some());
+                let pollers = self.worker.as_ref().map(|worker| -> PollerProbe {
+                    let pollers = worker.pollers.clone();
+                    Arc::new(move || pollers.is_polling())
+                });
+                let stop = stop.clone();
                 let server =
-                    MonitoringServer::bind(address, backends, is_server, stop.clone()).await?;
+                    MonitoringServer::bind(address, backends, is_server, pollers, stop).await?;
                 tracing::info!(address = %server.address(), "monitoring endpoint started");
                 Some(server)
             }

@@ -29,7 +29,7 @@ pub use alert_dispatcher::{TerminalMessage, TerminalSender};
 pub use api::openapi;
 pub use clock::new_token;
 pub use mcp::SCRUM_MASTER_COMMAND;
-pub use monitoring::MonitoringServer;
+pub use monitoring::{MonitoringServer, PollerProbe};
 pub use problem::{PROBLEM_MEDIA_TYPE as PROBLEM, Problem};
 pub use route_access::access_routes;
 pub use server::{

@@ -36,6 +36,9 @@ const MAX_AGE: Duration = Duration::from_secs(10);
 /// look like a server that is down.
 const READ_TIMEOUT: Duration = Duration::from_secs(4);
 
+/// Returns `true` while the worker of this process polls its task queues.
+pub type PollerProbe = Arc<dyn Fn() -> bool + Send + Sync>;
+
 /// Monitoring endpoint that is bound to its address.
 pub struct MonitoringServer {
     listener: TcpListener,
@@ -49,24 +52,29 @@ struct ProbeServices {
     temporal: Client,
     /// Whether this process reports values of the whole installation.
     reports_installation: bool,
+    /// Probe of the worker; `None` if this process runs none.
+    pollers: Option<PollerProbe>,
     /// Time of the last query of these values.
     read_at: Arc<Mutex<Option<Instant>>>,
     stop: CancellationToken,
 }
 
 impl MonitoringServer {
-    /// Binds the address. Values of the whole installation belong to the role of the API server.
+    /// Binds the address. Values of the whole installation belong to the role of the API server, and
+    /// `pollers` to that of a worker.
     pub async fn bind(
         address: SocketAddr,
         (store, temporal): (Store, Client),
         reports_installation: bool,
+        pollers: Option<PollerProbe>,
         stop: CancellationToken,
     ) -> Result<Self, Error> {
         let listener =
             TcpListener::bind(address).await.map_err(|source| Error::Bind { address, source })?;
         let address = listener.local_addr()?;
         let read_at = Arc::default();
-        let services = ProbeServices { store, temporal, reports_installation, read_at, stop };
+        let services =
+            ProbeServices { store, temporal, reports_installation, pollers, read_at, stop };
         Ok(Self { listener, address, services })
     }
 
@@ -96,14 +104,19 @@ async fn live() -> &'static str {
 async fn ready(State(services): State<ProbeServices>) -> Response {
     let health = check_backends(&services.store, &services.temporal).await;
     let stopping = services.stop.is_cancelled();
-    let is_ready = health.healthy && !stopping;
+    // The servers may respond while the worker cannot start, or fails again and again.
+    let polling = services.pollers.as_ref().map(|is_polling| is_polling());
+    let is_ready = health.healthy && polling != Some(false) && !stopping;
     let status = if is_ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    let body = json!({
+    let mut body = json!({
         "ready": is_ready,
         "database": health.store,
         "temporal": health.temporal,
         "stopping": stopping,
     });
+    if let Some(polling) = polling {
+        body["polling"] = polling.into();
+    }
     (status, Json(body)).into_response()
 }
 

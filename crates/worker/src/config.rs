@@ -10,6 +10,7 @@ use tamma_engine::sandbox::Launcher;
 use tamma_store::ObjectStorage;
 
 use crate::fault_injection::FaultInjection;
+use crate::pollers::PollerStatus;
 use crate::toolchains;
 
 /// Worker configuration.
@@ -43,6 +44,8 @@ pub struct WorkerConfig {
     pub launcher: Launcher,
     /// Whether projects can replace the built-in prompts.
     pub allow_project_prompts: bool,
+    /// Pollers of the task queues, which the worker updates.
+    pub pollers: PollerStatus,
     /// Fault injection; only tests enable it.
     pub fault_injection: FaultInjection,
 }
@@ -89,6 +92,7 @@ impl WorkerConfig {
                 args: vec!["sandbox-launcher".to_owned()],
             },
             allow_project_prompts: false,
+            pollers: PollerStatus::default(),
             fault_injection: FaultInjection::none(),
         }
     }

@@ -26,6 +26,7 @@ mod live_questions;
 mod maintenance;
 mod merge_queue;
 mod pipeline;
+mod pollers;
 mod project_config;
 mod project_context;
 mod prompts;
@@ -80,6 +81,7 @@ pub use fault_injection::FaultInjection;
 pub use job_context::{AnnounceStart, OpenQuestionUpdate, WorkflowCallbacks};
 pub use merge_queue::{MergeQueueActivities, enqueue_merge};
 pub use pipeline::PipelineActivities;
+pub use pollers::PollerStatus;
 pub use prompts::{PromptProblem, check_prompt};
 pub use run_recorder::{PromptRecord, Redact, RunEnding, RunFacts, RunRecorder};
 /// Launcher inside a sandbox, for the program that runs it.
@@ -136,6 +138,7 @@ pub async fn run(
     let (data_dir, retention) = (config.data_dir.clone(), config.operator.retention.workspaces);
     let (name, limits) = (config.name.clone(), config.operator.sandbox.limits);
     let drain = config.drain.max(SHUTDOWN_GRACE);
+    let pollers = config.pollers.clone();
     let activities = Activities::new(config, store.clone(), records).await?;
     // Before the first job; later, with each heartbeat.
     activities.maintenance().set(store.maintenance().await?.is_some());
@@ -193,7 +196,10 @@ pub async fn run(
         Worker::new(&runtime, client.clone(), options).map_err(temporal_error)
     };
     let working = Box::pin(async {
-        let worked = tokio::join!(supervise(workflows, &stop), supervise(agents, &stop));
+        let worked = tokio::join!(
+            supervise(workflows, (TASK_QUEUE, &pollers), &stop),
+            supervise(agents, (AGENT_TASK_QUEUE, &pollers), &stop)
+        );
         ended.cancel();
         worked
     });
@@ -283,6 +289,7 @@ fn temporal_error(error: impl std::fmt::Display) -> Error {
 /// Runs a Temporal worker and restarts it after failures, until `stop` is cancelled.
 async fn supervise(
     make: impl Fn() -> Result<Worker, Error>,
+    (queue, pollers): (&'static str, &PollerStatus),
     stop: &CancellationToken,
 ) -> Result<(), Error> {
     while !stop.is_cancelled() {
@@ -296,7 +303,9 @@ async fn supervise(
             }
         };
         let work = async {
+            pollers.start(queue, tokio::time::Instant::now());
             let ended = worker.run().await;
+            pollers.end(queue, ended.is_err());
             over.cancel();
             ended
         };

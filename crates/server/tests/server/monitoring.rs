@@ -1,8 +1,10 @@
 //! Monitoring endpoint: probes and metrics, without a token.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use tamma_server::MonitoringServer;
+use tamma_server::{MonitoringServer, PollerProbe};
 use tokio_util::sync::CancellationToken;
 
 use crate::test_server::{TestServer, fresh_database, temporal_client};
@@ -17,7 +19,7 @@ async fn probes_and_metrics_need_no_token_and_name_no_task() {
     let backends = (server.store.clone(), temporal_client().await);
     let address = "127.0.0.1:0".parse().expect("address");
     let monitoring =
-        MonitoringServer::bind(address, backends, true, stop.clone()).await.expect("bound");
+        MonitoringServer::bind(address, backends, true, None, stop.clone()).await.expect("bound");
     let url = format!("http://{}", monitoring.address());
     let running = tokio::spawn(monitoring.run(done.clone()));
     let http = reqwest::Client::builder().no_proxy().build().expect("client");
@@ -62,7 +64,8 @@ async fn without_the_database_metrics_are_still_served_and_say_so() {
     let (stop, done) = (CancellationToken::new(), CancellationToken::new());
     let backends = (store.clone(), temporal_client().await);
     let address = "127.0.0.1:0".parse().expect("address");
-    let monitoring = MonitoringServer::bind(address, backends, true, stop).await.expect("bound");
+    let monitoring =
+        MonitoringServer::bind(address, backends, true, None, stop).await.expect("bound");
     let url = format!("http://{}", monitoring.address());
     let running = tokio::spawn(monitoring.run(done.clone()));
     store.close().await;
@@ -76,6 +79,31 @@ async fn without_the_database_metrics_are_still_served_and_say_so() {
     assert_eq!(ready.status(), 503);
     let text = ready.text().await.expect("text");
     assert!(text.contains(r#""database":false"#), "{text}");
+    done.cancel();
+    running.await.expect("no panic").expect("clean exit");
+}
+
+#[tokio::test]
+async fn a_worker_that_does_not_poll_is_not_ready() {
+    let (_database, store) = fresh_database().await;
+    let (stop, done) = (CancellationToken::new(), CancellationToken::new());
+    let backends = (store, temporal_client().await);
+    let address = "127.0.0.1:0".parse().expect("address");
+    let is_polling = Arc::new(AtomicBool::new(false));
+    let shared = Arc::clone(&is_polling);
+    let pollers: PollerProbe = Arc::new(move || shared.load(Ordering::Relaxed));
+    let monitoring = MonitoringServer::bind(address, backends, false, Some(pollers), stop).await;
+    let monitoring = monitoring.expect("bound");
+    let url = format!("http://{}/readyz", monitoring.address());
+    let running = tokio::spawn(monitoring.run(done.clone()));
+    let http = reqwest::Client::builder().no_proxy().build().expect("client");
+    for polling in [false, true] {
+        is_polling.store(polling, Ordering::Relaxed);
+        let ready = http.get(&url).send().await.expect("response");
+        assert_eq!(ready.status(), if polling { 200 } else { 503 });
+        let text = ready.text().await.expect("text");
+        assert!(text.contains(&format!(r#""polling":{polling}"#)), "{text}");
+    }
     done.cancel();
     running.await.expect("no panic").expect("clean exit");
 }
