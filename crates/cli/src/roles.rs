@@ -36,6 +36,12 @@ const MIGRATE_TIMEOUT: Duration = Duration::from_mins(2);
 /// Time between two reads of the key file.
 const RELOAD_KEYS_EVERY: Duration = Duration::from_secs(5);
 
+/// Interval of the server's presence updates.
+const PRESENCE_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Time limit for a server to remove its presence.
+const SIGN_OFF_TIMEOUT: Duration = Duration::from_secs(1);
+
 /// Number of monthly history partitions to create ahead.
 const MONTHS_AHEAD: u32 = 3;
 
@@ -201,6 +207,28 @@ async fn reload_keys(keys: &Keys) {
     }
 }
 
+/// Reports the presence and the version of this server until `ended` is cancelled.
+async fn report_server(store: &Store, ended: &CancellationToken) {
+    let name = process_name();
+    let mut tick = tokio::time::interval(PRESENCE_INTERVAL);
+    tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let reporting = async {
+        loop {
+            tick.tick().await;
+            // A failure matters only to an upgrade that is finished after a minute of them.
+            if let Err(error) = store.record_server(&name).await {
+                tracing::debug!(%error, "failed to report server presence");
+            }
+        }
+    };
+    tokio::select! {
+        () = reporting => {}
+        () = ended.cancelled() => {}
+    }
+    // Without a database, it counts as offline a minute later.
+    let _ = tokio::time::timeout(SIGN_OFF_TIMEOUT, store.remove_server(&name)).await;
+}
+
 /// Retries with backoff, because the servers may still be starting.
 pub(crate) async fn retry_connect<T, E, F>(mut attempt: impl FnMut() -> F) -> Result<T, E>
 where
@@ -289,10 +317,17 @@ impl ProcessRoles {
         let serving = async {
             match server {
                 Some((server, _)) => {
-                    let served = Box::pin(server.run(stop.clone())).await;
+                    // Until the last request is answered.
+                    let ended = CancellationToken::new();
+                    let serving = async {
+                        let served = Box::pin(server.run(stop.clone())).await;
+                        ended.cancel();
+                        // Without the API nobody can act on tasks, so the whole process stops.
+                        stop.cancel();
+                        served
+                    };
+                    let (served, ()) = tokio::join!(serving, report_server(store, &ended));
                     drop(endpoint::remove(&self.data, std::process::id()));
-                    // Without the API nobody can act on tasks, so the whole process stops.
-                    stop.cancel();
                     Ok(served?)
                 }
                 None => Ok(()),
@@ -383,6 +418,11 @@ pub(crate) fn workflow_tuning(heartbeat_seconds: Option<u32>) -> WorkflowTuning 
     }
 }
 
+/// Returns a name for this process, unique among servers and among workers.
+fn process_name() -> String {
+    format!("{}-{}", host_name(), std::process::id())
+}
+
 /// Returns the host name, or `worker`.
 fn host_name() -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").ok();
@@ -406,7 +446,7 @@ pub(crate) fn worker_config(
     private_keys.extend(operator.tls.iter().map(|tls| PathBuf::from(&tls.key)));
     Ok(tamma_worker::WorkerConfig {
         operator,
-        name: format!("{}-{}", host_name(), std::process::id()),
+        name: process_name(),
         environment: environment(),
         launcher: tamma_worker::Launcher { program, args: vec!["sandbox-launcher".to_owned()] },
         objects,

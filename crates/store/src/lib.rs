@@ -54,6 +54,7 @@ mod row_security;
 mod runs;
 mod saved_views;
 mod schema;
+mod servers;
 mod sessions;
 mod statistics;
 mod steps;

@@ -53,8 +53,13 @@ pub enum UpgradeFinish {
         /// Newest version that this program knows.
         schema: i64,
     },
-    /// Workers of an older version are online. Nothing has changed.
-    OlderWorkers(Vec<String>),
+    /// Programs of an older version are online. Nothing has changed.
+    OlderPrograms {
+        /// Names of servers.
+        servers: Vec<String>,
+        /// Names of workers.
+        workers: Vec<String>,
+    },
 }
 
 impl Store {
@@ -114,8 +119,8 @@ impl Store {
         Ok(self.oldest_schema().await? >= newest_version())
     }
 
-    /// Finishes an upgrade to this version, unless an older worker is online: from now on, programs
-    /// that do not know its schema refuse to start, and new tasks can use everything it brings.
+    /// Finishes an upgrade to this version, unless an older program is online: from now on,
+    /// programs that do not know its schema refuse to start, and new tasks can use everything it brings.
     pub async fn finish_upgrade(&self) -> Result<UpgradeFinish> {
         self.check_schema().await?;
         let schema = newest_version();
@@ -123,9 +128,10 @@ impl Store {
             *is_online && worker.schema_version.is_none_or(|version| version < schema)
         };
         let older = self.workers().await?.into_iter().filter(is_older);
-        let older: Vec<_> = older.map(|(worker, _)| worker.name).collect();
-        if !older.is_empty() {
-            return Ok(UpgradeFinish::OlderWorkers(older));
+        let workers: Vec<_> = older.map(|(worker, _)| worker.name).collect();
+        let servers = self.older_servers(schema).await?;
+        if !servers.is_empty() || !workers.is_empty() {
+            return Ok(UpgradeFinish::OlderPrograms { servers, workers });
         }
         self.require_schema(schema).await?;
         Ok(UpgradeFinish::Finished { schema })

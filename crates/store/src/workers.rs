@@ -8,8 +8,8 @@ use crate::encoding::read_number;
 use crate::error::{CorruptData, Result};
 use crate::schema::newest_version;
 
-/// Time after its last heartbeat until a worker counts as offline. Workers report every 10 s.
-const ONLINE_TIMEOUT: TimeDelta = TimeDelta::seconds(60);
+/// Time after its last heartbeat until a worker or a server counts as offline. They report every 10 s.
+pub(crate) const ONLINE_TIMEOUT: TimeDelta = TimeDelta::seconds(60);
 
 /// Worker, as it last reported.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -18,7 +18,7 @@ pub(super) struct MigrateArgs {
     /// Finish an upgrade, once only this version runs
     ///
     /// New tasks then use everything that this version brings, and older programs refuse to start. Refused
-    /// while a worker of an older version is online.
+    /// while a server or worker of an older version is online.
     #[arg(long)]
     finish: bool,
 }
@@ -50,10 +50,15 @@ async fn finish(store: &Store) -> Result<()> {
             writeln!(out, "upgrade finished: programs need schema {schema} or newer")?;
             Ok(())
         }
-        UpgradeFinish::OlderWorkers(names) => bail!(
-            "cannot finish the upgrade: workers of an older version are online: {}\n  help: replace \
-             them, then try again; a worker that was killed counts as online for 1 min",
-            output::sanitize(&names.join(", "))
-        ),
+        UpgradeFinish::OlderPrograms { servers, workers } => {
+            let servers = servers.iter().map(|name| format!("server {name}"));
+            let workers = workers.iter().map(|name| format!("worker {name}"));
+            let names: Vec<String> = servers.chain(workers).collect();
+            bail!(
+                "cannot finish the upgrade: programs of an older version are online: {}\n  help: \
+                 replace them, then try again; one that was killed counts as online for 1 min",
+                output::sanitize(&names.join(", "))
+            )
+        }
     }
 }

@@ -241,11 +241,14 @@ async fn up(arguments: &Args) -> Result<ExitCode> {
     result.map(|()| ExitCode::SUCCESS)
 }
 
-/// Finishes an upgrade of the private database. No other program uses it, so workers that it has as online
+/// Finishes an upgrade of the private database. No other program uses it, so programs that it has as online
 /// are those of a `tamma up` that was killed.
 async fn finish_upgrade(store: &Store) -> Result<()> {
-    if let UpgradeFinish::OlderWorkers(dead) = store.finish_upgrade().await? {
-        for worker in &dead {
+    if let UpgradeFinish::OlderPrograms { servers, workers } = store.finish_upgrade().await? {
+        for server in &servers {
+            store.remove_server(server).await?;
+        }
+        for worker in &workers {
             store.remove_worker(worker).await?;
         }
         store.finish_upgrade().await?;

@@ -63,7 +63,7 @@ async fn program_accepts_a_newer_schema_until_something_it_needs_is_removed() {
 }
 
 #[tokio::test]
-async fn upgrade_is_finished_only_without_older_workers() {
+async fn upgrade_is_finished_only_without_older_programs() {
     let database = TestDatabase::fresh().await.expect("test database");
     let store = database.store().await.expect("connection");
     assert!(
@@ -71,21 +71,33 @@ async fn upgrade_is_finished_only_without_older_workers() {
         "an empty database has no old programs"
     );
 
-    // As an older version leaves it, with one of its workers.
+    // As an older version leaves it, with a worker and servers of its own.
     execute(&database, "UPDATE schema_compatibility SET oldest_version = 14").await;
     execute(
         &database,
         "INSERT INTO workers (name, slots, started_at, seen_at) VALUES ('old', 1, now(), now())",
     )
     .await;
+    execute(
+        &database,
+        "INSERT INTO servers (name, schema_version, started_at, seen_at) VALUES
+            ('old', 33, now(), now()), ('dead', 33, now(), now() - interval '2 minutes')",
+    )
+    .await;
     store.record_heartbeat("new", 1, "bubblewrap").await.expect("recorded");
+    store.record_server("new").await.expect("recorded");
+    store.record_server("new").await.expect("recorded again");
     store.migrate().await.expect("nothing to do");
     assert_eq!(store.oldest_schema().await.expect("read"), 14, "a migration finishes nothing");
     let refused = store.finish_upgrade().await.expect("an answer");
-    assert_eq!(refused, UpgradeFinish::OlderWorkers(vec!["old".to_owned()]));
+    let old = || vec!["old".to_owned()];
+    assert_eq!(refused, UpgradeFinish::OlderPrograms { servers: old(), workers: old() });
+    store.remove_worker("old").await.expect("removed");
+    let refused = store.finish_upgrade().await.expect("an answer");
+    assert_eq!(refused, UpgradeFinish::OlderPrograms { servers: old(), workers: Vec::new() });
     assert!(!store.is_upgrade_finished().await.expect("read"));
 
-    store.remove_worker("old").await.expect("removed");
+    store.remove_server("old").await.expect("removed");
     let finished = store.finish_upgrade().await.expect("an answer");
     let schema = store.oldest_schema().await.expect("read");
     assert_eq!(finished, UpgradeFinish::Finished { schema });
