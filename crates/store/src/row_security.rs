@@ -1,9 +1,10 @@
 //! Reads under row-level security: connections that see the rows of some organisations only.
 //!
 //! Each set of organisations has its own connections, which name the role and the organisations when
-//! they are opened. So no statement pays for it, and no statement can be sent without it.
+//! they are opened. So no statement pays for it, and no statement can be sent without it. Only the sets
+//! that were used last have connections.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -20,15 +21,19 @@ const ROLE: &str = "tamma_tenant";
 /// Maximum size of each of the two pools of a set of organisations.
 const CONNECTIONS: u32 = 5;
 
+/// Maximum number of sets of organisations with pools.
+const MAX_SETS: usize = 8;
+
 /// Time after which an idle connection is closed.
 const IDLE_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// Pools of each set of organisations.
+/// Pools of the sets of organisations that were used last.
 #[derive(Debug)]
 pub(crate) struct TenantPools {
     pool: PgPoolOptions,
     options: PgConnectOptions,
-    pools: Mutex<BTreeMap<BTreeSet<OrganisationId>, ReadPools>>,
+    /// In the order of their last use.
+    pools: Mutex<Vec<(BTreeSet<OrganisationId>, ReadPools)>>,
 }
 
 #[derive(Debug, Clone)]
@@ -39,10 +44,19 @@ struct ReadPools {
 
 impl TenantPools {
     /// Returns the pools of a set of organisations. Their connections are opened when needed.
+    ///
+    /// Pools that take the place of others do not close them: a request may still use them. They close
+    /// with its handle.
     fn pools_of(&self, organisations: &BTreeSet<OrganisationId>) -> ReadPools {
         let mut pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = pools.get(organisations) {
-            return known.clone();
+        if let Some(index) = pools.iter().position(|(set, _)| set == organisations) {
+            let known = pools.remove(index);
+            let found = known.1.clone();
+            pools.push(known);
+            return found;
+        }
+        if pools.len() >= MAX_SETS {
+            pools.remove(0);
         }
         let options = tenant_options(&self.options, organisations);
         let lists = options.clone().options(LIST_OPTIONS);
@@ -50,14 +64,14 @@ impl TenantPools {
             reads: self.pool.clone().connect_lazy_with(options),
             lists: self.pool.clone().connect_lazy_with(lists),
         };
-        pools.insert(organisations.clone(), new.clone());
+        pools.push((organisations.clone(), new.clone()));
         new
     }
 
     /// Waits until all connections are returned, then closes them.
     pub(crate) async fn close(&self) {
         let pools = std::mem::take(&mut *self.pools.lock().unwrap_or_else(PoisonError::into_inner));
-        for ReadPools { reads, lists } in pools.into_values() {
+        for (_, ReadPools { reads, lists }) in pools {
             reads.close().await;
             lists.close().await;
         }
@@ -147,5 +161,35 @@ impl Store {
         };
         let ReadPools { reads, lists } = tenants.pools_of(organisations);
         Self { reads, lists, ..self.clone() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn only_the_sets_that_were_used_last_have_pools() {
+        let options = PgConnectOptions::new_without_pgpass();
+        let tenants = TenantPools { pool: PgPoolOptions::new(), options, pools: Mutex::default() };
+        let set = |number: u128| BTreeSet::from([OrganisationId(Uuid::from_u128(number))]);
+        let sets = || -> Vec<_> {
+            let pools = tenants.pools.lock().expect("not poisoned");
+            pools.iter().map(|(set, _)| set.clone()).collect()
+        };
+        let first = tenants.pools_of(&set(0));
+        for number in 1..100 {
+            tenants.pools_of(&set(number));
+            // One that is used again and again stays.
+            tenants.pools_of(&set(1));
+        }
+        assert_eq!(sets().len(), MAX_SETS);
+        assert_eq!(sets().last(), Some(&set(1)));
+        assert!(sets().contains(&set(99)) && !sets().contains(&set(0)));
+        assert!(!first.reads.is_closed(), "a request may still use it");
+        tenants.close().await;
+        assert!(sets().is_empty());
     }
 }

@@ -1,6 +1,7 @@
 //! Row-level security: what the database gives out for some organisations, whatever a query asks for.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use futures_util::TryStreamExt as _;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
@@ -79,6 +80,27 @@ async fn the_database_gives_out_rows_of_the_organisation_only() {
         is("states", store.count_by_state(None).await.expect("counts").len());
     }
     all.close().await;
+}
+
+#[tokio::test]
+async fn connections_do_not_grow_with_the_sets_of_organisations() {
+    let (database, store, _) = tenants().await;
+    let owner = PgPool::connect(&database.url()).await.expect("connected");
+    for number in 1..=40 {
+        let set = BTreeSet::from([ACME, OrganisationId(Uuid::from_u128(number))]);
+        let tasks = store.within(Some(&set)).tasks(&TaskFilter::default(), None, 9).await;
+        assert_eq!(tasks.expect("page").tasks.len(), 1, "set {number}");
+    }
+    // The server needs a moment to notice that connections were closed.
+    tamma_testkit::wait_until("connections to close", Duration::from_secs(10), async || {
+        let count = sqlx::query_scalar::<_, i64>(
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()",
+        );
+        Ok((count.fetch_one(&owner).await? < 25).then_some(()))
+    })
+    .await
+    .expect("few connections");
+    store.close().await;
 }
 
 #[tokio::test]
