@@ -134,8 +134,18 @@ pub(crate) fn client_address(extensions: &axum::http::Extensions) -> Option<IpAd
 ///
 /// Tokens that were accepted before are not throttled: everybody behind the same proxy has the same
 /// address.
-#[derive(Debug, Default)]
-pub(crate) struct SignInThrottle(Mutex<ThrottleState>);
+#[derive(Debug)]
+pub(crate) struct SignInThrottle {
+    /// Attempts per address in [`FAILURE_PERIOD`].
+    limit: u32,
+    state: Mutex<ThrottleState>,
+}
+
+impl Default for SignInThrottle {
+    fn default() -> Self {
+        Self::new(MAX_FAILURES)
+    }
+}
 
 #[derive(Debug, Default)]
 struct ThrottleState {
@@ -150,8 +160,13 @@ struct FailureCount {
 }
 
 impl SignInThrottle {
+    /// Creates a throttle that counts up to `limit` attempts of an address.
+    pub(crate) fn new(limit: u32) -> Self {
+        Self { limit, state: Mutex::default() }
+    }
+
     fn state(&self) -> MutexGuard<'_, ThrottleState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the seconds to wait if an address has failed too often.
@@ -164,7 +179,7 @@ impl SignInThrottle {
         let state = self.state();
         let failed = state.failures.get(&network(address?))?;
         let wait = failed.since + FAILURE_PERIOD - now;
-        let is_throttled = failed.count >= MAX_FAILURES && wait > TimeDelta::zero();
+        let is_throttled = failed.count >= self.limit && wait > TimeDelta::zero();
         (is_throttled && !state.accepted.contains(&token))
             .then(|| u64::try_from(wait.num_seconds()).unwrap_or_default() + 1)
     }

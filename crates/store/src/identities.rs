@@ -393,6 +393,9 @@ impl Store {
     }
 }
 
+/// Maximum number of browsers that are signing in. A new one takes the place of the oldest.
+const MAX_BROWSER_FLOWS: i64 = 10_000;
+
 /// Sign-in that has begun.
 #[derive(Debug, Clone)]
 pub struct NewSignInFlow<'a> {
@@ -420,10 +423,17 @@ pub struct WaitingDevice {
 }
 
 impl Store {
-    /// Begins a sign-in, and forgets those that have expired.
+    /// Begins a sign-in, and forgets those that have expired, or are too many.
     pub async fn begin_sign_in(&self, new: &NewSignInFlow<'_>) -> Result<()> {
         sqlx::query!(
-            "WITH old AS (DELETE FROM sign_in_flows WHERE expires_at < clock_timestamp())
+            "WITH old AS (
+                 DELETE FROM sign_in_flows
+                 WHERE expires_at < clock_timestamp()
+                   OR hash IN (
+                       SELECT hash FROM sign_in_flows WHERE browser IS NOT NULL
+                       ORDER BY expires_at DESC OFFSET $9
+                   )
+             )
              INSERT INTO sign_in_flows
              (hash, issuer, browser, return_to, device_code, interval_seconds, client, expires_at)
              VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
@@ -435,6 +445,7 @@ impl Store {
             new.device.map_or(5, |(_, seconds)| seconds),
             new.client,
             new.until,
+            MAX_BROWSER_FLOWS - 1,
         )
         .execute(&self.steps)
         .await?;

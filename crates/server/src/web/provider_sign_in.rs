@@ -4,6 +4,8 @@
 //! that it does not send the cookie of a session. A cookie of its own binds the sign-in to the browser
 //! that began it.
 
+use std::sync::Arc;
+
 use askama::Template;
 use axum::Router;
 use axum::extract::{Path, RawQuery, State};
@@ -12,6 +14,7 @@ use axum::middleware;
 use axum::response::{IntoResponse as _, Redirect, Response};
 use axum::routing::get;
 use tamma_core::actor::{AuthMethod, Authentication, RequestInterface};
+use tamma_core::ids::Digest;
 use tamma_store::SessionProof;
 
 use super::layout::Layout;
@@ -23,6 +26,7 @@ use super::{PageError, PageResult, add_security_headers, render};
 use crate::app::{App, Error};
 use crate::audit::{judge_result, sign_in_request};
 use crate::clock;
+use crate::edge::SignInThrottle;
 use crate::identity::CallbackQuery;
 use crate::route_access;
 use crate::security_events::{SecurityEvent, record};
@@ -33,21 +37,27 @@ const FLOW_COOKIE: &str = "tamma-sign-in";
 /// Lifetime of the cookie, in seconds.
 const FLOW_SECONDS: u32 = 600;
 
+/// Sign-ins that an address can begin in a minute. Everybody behind the same proxy has the same address.
+const MAX_SIGN_INS: u32 = 100;
+
 /// State of these pages.
 #[derive(Clone)]
 struct ProviderPages {
     app: App,
     /// Set if browsers reach the server by HTTPS.
     secure_cookies: bool,
+    /// Counts browsers that begin to sign in, by address.
+    throttle: Arc<SignInThrottle>,
 }
 
 /// Returns the routes of browsers that sign in with a provider.
 pub(crate) fn provider_sign_in_router(app: App, secure_cookies: bool) -> Router {
     let store = app.store.clone();
+    let throttle = Arc::new(SignInThrottle::new(MAX_SIGN_INS));
     Router::new()
         .route("/sign-in/{provider}", get(begin))
         .route("/sign-in/{provider}/callback", get(finish))
-        .with_state(ProviderPages { app, secure_cookies })
+        .with_state(ProviderPages { app, secure_cookies, throttle })
         .layer(middleware::from_fn_with_state(store, route_access::check_api_route))
         .layer(middleware::map_response(add_security_headers))
 }
@@ -66,9 +76,16 @@ struct SignedInPage {
 async fn begin(
     State(pages): State<ProviderPages>,
     Path(provider): Path<String>,
+    ClientAddress(address): ClientAddress,
     RawQuery(query): RawQuery,
     headers: HeaderMap,
 ) -> PageResult {
+    // Each one is stored until it ends.
+    let now = clock::now();
+    if let Some(seconds) = pages.throttle.wait_seconds(address, Digest::of(b""), now) {
+        return Err(page_error(Error::TooManyAttempts { seconds }));
+    }
+    pages.throttle.record_failure(address, now);
     let to = query_value(query.as_deref(), "to").unwrap_or_default();
     // Two tabs of one browser share the cookie.
     let known = read_cookie(&headers, FLOW_COOKIE).filter(|secret| secret.len() == 64);

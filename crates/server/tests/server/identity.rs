@@ -200,6 +200,23 @@ async fn a_sign_in_counts_once_and_only_in_the_browser_that_began_it() {
 }
 
 #[tokio::test]
+async fn an_address_cannot_begin_to_sign_in_without_end() {
+    let company = Company::new().await;
+    let mut begun = 0;
+    let refused = loop {
+        let response = company.get("/sign-in/company", "").await;
+        if response.status() != 303 {
+            break response;
+        }
+        begun += 1;
+        assert!(begun <= 100, "never refused");
+    };
+    assert_eq!(refused.status(), 429);
+    assert!(begun >= 50, "people behind one proxy share their address");
+    company.server.end().await;
+}
+
+#[tokio::test]
 async fn a_token_of_the_provider_that_was_meant_for_something_else_signs_nobody_in() {
     let company = Company::new().await;
     company.provider.set_groups("ada", &["leads"]);

@@ -5,7 +5,8 @@ use tamma_core::access::{PersonRole, TokenLimit};
 use tamma_core::actor::AuthMethod;
 use tamma_core::ids::{Digest, Name};
 use tamma_store::{
-    Credential, LoginCheck, NewAccessToken, NewLogin, NewSession, SessionKind, SessionProof, Store,
+    Credential, LoginCheck, NewAccessToken, NewLogin, NewSession, NewSignInFlow, SessionKind,
+    SessionProof, Store,
 };
 use tamma_testkit::postgres::TestDatabase;
 use uuid::Uuid;
@@ -229,4 +230,35 @@ async fn a_logout_ends_the_logins_of_its_session_or_person() {
     assert_eq!(store.end_logins("https://other", None, Some("Ada")).await.expect("ended"), 0);
     assert_eq!(end(Some("session"), Some("Ada")).await, 1);
     assert_eq!(credential(&store, b"one", day(0)).await, None);
+}
+
+#[tokio::test]
+async fn a_sign_in_takes_the_place_of_the_oldest_if_there_are_too_many() {
+    let (database, store) = fresh().await;
+    let pool = sqlx::PgPool::connect(&database.url()).await.expect("connected");
+    sqlx::query(
+        "INSERT INTO sign_in_flows (hash, issuer, browser, return_to, expires_at)
+         SELECT number::text, 'x', 'y', '/',
+             clock_timestamp() + interval '5 minutes' + number * interval '1 millisecond'
+         FROM generate_series(1, 10050) AS number",
+    )
+    .execute(&pool)
+    .await
+    .expect("added");
+    let (hash, browser) = (Digest::of(b"state"), Digest::of(b"cookie"));
+    let flow = NewSignInFlow {
+        hash,
+        issuer: ISSUER,
+        browser: Some((browser, "/projects")),
+        device: None,
+        client: None,
+        until: day(0),
+    };
+    store.begin_sign_in(&flow).await.expect("begun");
+    let rows = sqlx::query_as::<_, (i64, bool)>(
+        "SELECT count(*), bool_or(hash = '51') FROM sign_in_flows",
+    );
+    assert_eq!(rows.fetch_one(&pool).await.expect("count"), (10_000, false));
+    let path = store.take_browser_sign_in(hash, ISSUER, browser, day(-1)).await.expect("taken");
+    assert_eq!(path.as_deref(), Some("/projects"));
 }
