@@ -212,18 +212,19 @@ async fn report_server(store: &Store, ended: &CancellationToken) {
     let name = process_name();
     let mut tick = tokio::time::interval(PRESENCE_INTERVAL);
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    let reporting = async {
-        loop {
+    loop {
+        let report = async {
             tick.tick().await;
-            // A failure matters only to an upgrade that is finished after a minute of them.
-            if let Err(error) = store.record_server(&name).await {
-                tracing::debug!(%error, "failed to report server presence");
-            }
+            store.record_server(&name).await
+        };
+        let reported = tokio::select! {
+            reported = report => reported,
+            () = ended.cancelled() => break,
+        };
+        // A failure matters only to an upgrade that is finished after a minute of them.
+        if let Err(error) = reported {
+            tracing::debug!(%error, "failed to report server presence");
         }
-    };
-    tokio::select! {
-        () = reporting => {}
-        () = ended.cancelled() => {}
     }
     // Without a database, it counts as offline a minute later.
     let _ = tokio::time::timeout(SIGN_OFF_TIMEOUT, store.remove_server(&name)).await;

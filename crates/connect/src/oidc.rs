@@ -103,6 +103,7 @@ struct ProviderDocument {
     jwks_uri: String,
     userinfo_endpoint: Option<String>,
     device_authorization_endpoint: Option<String>,
+    revocation_endpoint: Option<String>,
     #[serde(default)]
     token_endpoint_auth_methods_supported: Vec<String>,
     #[serde(default)]
@@ -341,7 +342,8 @@ impl OidcClient {
         let document = self.document(now).await?;
         let Some(endpoint) = &document.device_authorization_endpoint else { return Ok(None) };
         let scope = self.settings.scopes.join(" ");
-        let answer = self.post_form(&document, endpoint, &[("scope", scope.as_str())]).await?;
+        let form = [("scope", scope.as_str())];
+        let answer = self.send(self.form_request(&document, endpoint, &form)?).await?;
         let code = serde_json::from_value::<DeviceCode>(answer);
         let code = code.map_err(|_| self.unusable("the device code cannot be read"))?;
         let is_web = |url: &str| url.starts_with("https://") || url.starts_with("http://");
@@ -424,6 +426,20 @@ impl OidcClient {
         let claims = self.verify(document, id_token, TokenPurpose::Identity(None), now).await?;
         self.require_subject(claims.sub.as_deref(), subject)?;
         Ok(self.groups(&claims.other).unwrap_or_default())
+    }
+
+    /// Revokes the tokens of a login that has ended (RFC 7009), if the provider can do this.
+    pub async fn revoke(&self, tokens: &ProviderTokens, now: Timestamp) -> Result<(), OidcError> {
+        let document = self.document(now).await?;
+        let Some(endpoint) = &document.revocation_endpoint else { return Ok(()) };
+        // Access tokens end with the refresh token that they come from.
+        let (token, kind) = match &tokens.refresh_token {
+            Some(token) => (token.as_str(), "refresh_token"),
+            None => (tokens.access_token.as_str(), "access_token"),
+        };
+        let form = [("token", token), ("token_type_hint", kind)];
+        // The answer has no content.
+        self.receive(self.form_request(&document, endpoint, &form)?).await.map(drop)
     }
 
     /// Verifies a logout token that the provider sent.
@@ -567,17 +583,18 @@ impl OidcClient {
         document: &ProviderDocument,
         form: &[(&str, &str)],
     ) -> Result<TokenResponse, OidcError> {
-        let answer = self.post_form(document, &document.token_endpoint, form).await?;
+        let request = self.form_request(document, &document.token_endpoint, form)?;
+        let answer = self.send(request).await?;
         serde_json::from_value(answer).map_err(|_| self.unusable("its tokens cannot be read"))
     }
 
-    /// Sends a form with the credentials of the client.
-    async fn post_form(
+    /// Creates a request with a form and the credentials of the client.
+    fn form_request(
         &self,
         document: &ProviderDocument,
         url: &str,
         form: &[(&str, &str)],
-    ) -> Result<Value, OidcError> {
+    ) -> Result<reqwest::RequestBuilder, OidcError> {
         let client_id = self.settings.client_id.as_str();
         let methods = &document.token_endpoint_auth_methods_supported;
         let supports = |method: &str| methods.iter().any(|it| it == method);
@@ -601,7 +618,7 @@ impl OidcClient {
             }
             None => pairs.push(("client_id", client_id)),
         }
-        self.send(request.body(encode_form(&pairs))).await
+        Ok(request.body(encode_form(&pairs)))
     }
 
     /// Returns a URL that the client can request.
@@ -617,6 +634,12 @@ impl OidcClient {
 
     /// Sends a request and returns the JSON of the response.
     async fn send(&self, request: reqwest::RequestBuilder) -> Result<Value, OidcError> {
+        let bytes = self.receive(request).await?;
+        serde_json::from_slice(&bytes).map_err(|_| self.unusable("a response is not JSON"))
+    }
+
+    /// Sends a request and returns the content of the response.
+    async fn receive(&self, request: reqwest::RequestBuilder) -> Result<Vec<u8>, OidcError> {
         let unreachable = |reason: String| OidcError::Unreachable {
             provider: self.settings.name.clone(),
             reason,
@@ -632,8 +655,7 @@ impl OidcClient {
             }
         }
         if status.is_success() {
-            return serde_json::from_slice(&bytes)
-                .map_err(|_| self.unusable("a response is not JSON"));
+            return Ok(bytes);
         }
         if status.is_client_error() && status != reqwest::StatusCode::TOO_MANY_REQUESTS {
             let error = serde_json::from_slice::<ErrorResponse>(&bytes).ok();

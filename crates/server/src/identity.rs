@@ -23,6 +23,7 @@ use tamma_store::{
     CheckedLogin, Conflict, Credential, LoginCheck, NewLogin, NewSession, NewSignInFlow,
     SessionKind, SessionProof, Store,
 };
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
@@ -63,6 +64,12 @@ const RESEAL_INTERVAL: Duration = Duration::from_secs(30);
 
 /// Number of logins that are read at once, to seal their tokens again.
 const RESEAL_BATCH: u32 = 100;
+
+/// Longest time between two looks for logins that have ended. Usually, the database tells of them.
+const FORGET_INTERVAL: Duration = Duration::from_secs(30);
+
+/// Number of ended logins that are read at once.
+const FORGET_BATCH: u32 = 20;
 
 /// Time limits of device codes, in seconds, whatever the provider says.
 const DEVICE_SECONDS: std::ops::RangeInclusive<i64> = 60..=1800;
@@ -420,6 +427,50 @@ impl IdentityService {
                 let resealed = self.seal(&context, &text)?;
                 self.store.replace_login_tokens(*login, sealed, &resealed).await?;
                 count += 1;
+            }
+        }
+    }
+
+    /// Deletes the tokens of logins that have ended, and revokes them at their provider, until `stop` is
+    /// cancelled. `revoked` signals that somebody may have lost a right.
+    pub(crate) async fn forget_ended_logins(
+        &self,
+        mut revoked: watch::Receiver<()>,
+        stop: CancellationToken,
+    ) {
+        let mut ticks = tokio::time::interval(FORGET_INTERVAL);
+        loop {
+            tokio::select! {
+                _ = ticks.tick() => {}
+                Ok(()) = revoked.changed() => {}
+                () = stop.cancelled() => return,
+            }
+            let forgotten = tokio::select! {
+                forgotten = self.revoke_ended_logins() => forgotten,
+                () = stop.cancelled() => return,
+            };
+            if let Err(error) = forgotten {
+                tracing::warn!(%error, "failed to delete tokens of ended logins; retrying");
+            }
+        }
+    }
+
+    async fn revoke_ended_logins(&self) -> Result<(), Error> {
+        loop {
+            let ended = self.store.take_ended_logins(FORGET_BATCH).await?;
+            if ended.is_empty() {
+                return Ok(());
+            }
+            for login in ended.iter().filter(|login| !login.is_shared) {
+                let text = self.sealing.open(&login.id.to_string(), &login.tokens);
+                let tokens =
+                    text.and_then(|text| serde_json::from_str::<ProviderTokens>(&text).ok());
+                let client = self.client_of_issuer(&login.issuer);
+                let (Some(client), Some(tokens)) = (client, tokens) else { continue };
+                // Once only: the provider ends what it has given out at some time.
+                if let Err(error) = client.revoke(&tokens, clock::now()).await {
+                    tracing::warn!(%error, "failed to revoke tokens at the identity provider");
+                }
             }
         }
     }

@@ -363,6 +363,8 @@ impl ApiServer {
         let exporting = Box::pin(self.audit_exporter.run(stop.clone()));
         let identity = Arc::clone(&self.app.identity);
         let resealing = Box::pin(identity.keep_sealed(stop.clone()));
+        let revoked = self.revocations.1.subscribe();
+        let forgetting = Box::pin(identity.forget_ended_logins(revoked, stop.clone()));
         // The last requests complete their entries after `stop`.
         let served_all = CancellationToken::new();
         let auditing = Box::pin(self.app.audit.clone().run(served_all.clone()));
@@ -425,6 +427,7 @@ impl ApiServer {
             served_all.cancel();
             served
         };
-        tokio::join!(serving, alerts, reconciling, polling, exporting, auditing, resealing).0
+        let identities = async { tokio::join!(resealing, forgetting) };
+        tokio::join!(serving, alerts, reconciling, polling, exporting, auditing, identities).0
     }
 }

@@ -70,7 +70,7 @@ CREATE TABLE logins (
     identity uuid NOT NULL REFERENCES identities (id),
     -- Session at the provider, which its logout names.
     sid text,
-    -- Tokens of the provider, sealed with a key that is not in the database.
+    -- Tokens of the provider, sealed with a key that is not in the database. Empty after the end.
     tokens text NOT NULL,
     created_at timestamptz NOT NULL DEFAULT clock_timestamp(),
     checked_at timestamptz NOT NULL,
@@ -82,6 +82,9 @@ CREATE TABLE logins (
 );
 
 CREATE INDEX logins_by_identity ON logins (identity) WHERE ended_at IS NULL;
+
+-- Logins whose tokens are to be deleted, and revoked at their provider.
+CREATE INDEX ended_logins_with_tokens ON logins (id) WHERE ended_at IS NOT NULL AND tokens <> '';
 
 -- Sign-ins that have begun: of a browser that went to the provider, or of a device that waits for its
 -- person.

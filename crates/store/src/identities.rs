@@ -54,6 +54,20 @@ pub struct CheckedLogin {
     pub checked_at: Timestamp,
 }
 
+/// Login that has ended, with the tokens that were deleted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EndedLogin {
+    /// ID of the login.
+    pub id: Uuid,
+    /// Issuer of the provider.
+    pub issuer: String,
+    /// Sealed tokens of the provider.
+    pub tokens: String,
+    /// Set if another login of the person belongs to the same session at the provider, and could end
+    /// with these tokens.
+    pub is_shared: bool,
+}
+
 /// Result of a check.
 #[derive(Debug, Clone, Copy)]
 pub enum LoginCheck<'a> {
@@ -263,6 +277,31 @@ impl Store {
         .fetch_all(&self.steps)
         .await?;
         Ok(rows.into_iter().map(|row| (row.id, row.tokens)).collect())
+    }
+
+    /// Deletes the tokens of up to `limit` logins that have ended, and returns them. Each is returned once,
+    /// to one server.
+    pub async fn take_ended_logins(&self, limit: u32) -> Result<Vec<EndedLogin>> {
+        let logins = sqlx::query_as!(
+            EndedLogin,
+            r#"WITH ended AS (
+                   SELECT id, tokens FROM logins
+                   WHERE ended_at IS NOT NULL AND tokens <> ''
+                   ORDER BY id LIMIT $1 FOR UPDATE SKIP LOCKED
+               )
+               UPDATE logins SET tokens = ''
+               FROM ended, identities
+               WHERE logins.id = ended.id AND identities.id = logins.identity
+               RETURNING logins.id AS "id!", identities.issuer AS "issuer!",
+                   ended.tokens AS "tokens!",
+                   EXISTS (
+                       SELECT FROM logins AS other
+                       WHERE other.identity = logins.identity AND other.ended_at IS NULL
+                         AND other.sid IS NOT DISTINCT FROM logins.sid
+                   ) AS "is_shared!""#,
+            i64::from(limit),
+        );
+        Ok(logins.fetch_all(&self.steps).await?)
     }
 
     /// Replaces the sealed tokens of a login, unless a check has replaced them already.

@@ -87,7 +87,9 @@ pub use effects::{Effect, EffectError, EffectKind};
 pub use embeddings::EntryEmbedding;
 pub use error::{Conflict, CorruptData, Error, Result};
 pub use history::RecordedEntry;
-pub use identities::{CheckedLogin, Identity, LoginCheck, NewLogin, NewSignInFlow, WaitingDevice};
+pub use identities::{
+    CheckedLogin, EndedLogin, Identity, LoginCheck, NewLogin, NewSignInFlow, WaitingDevice,
+};
 pub use installation_metrics::InstallationMetrics;
 pub use intake::{ForgeCursor, IssueTask};
 pub use iterations::{IterationOutcome, IterationRecord};

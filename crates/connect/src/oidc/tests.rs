@@ -34,12 +34,14 @@ async fn start() -> (SocketAddr, Shared) {
         "issuer": issuer, "authorization_endpoint": format!("{issuer}/authorize"),
         "token_endpoint": format!("{issuer}/token"), "jwks_uri": format!("{issuer}/keys"),
         "userinfo_endpoint": format!("{issuer}/userinfo"),
+        "revocation_endpoint": format!("{issuer}/revoke"),
     });
     let router = Router::new()
         .route("/.well-known/openid-configuration", get(document))
         .route("/keys", get(keys))
         .route("/userinfo", get(user_info))
         .route("/token", post(token))
+        .route("/revoke", post(revoke))
         .with_state(Arc::clone(&answers));
     tokio::spawn(async move { axum::serve(listener, router).await });
     (address, answers)
@@ -61,6 +63,10 @@ async fn token(State(answers): State<Shared>, form: String) -> String {
     let mut answers = answers.lock().unwrap();
     answers.form = form;
     answers.tokens.to_string()
+}
+
+async fn revoke(State(answers): State<Shared>, form: String) {
+    answers.lock().unwrap().form = form;
 }
 
 fn client(address: SocketAddr, hosts: &[&str]) -> OidcClient {
@@ -164,4 +170,23 @@ async fn claims_about_another_person_do_not_count() {
     }
     let refused = client.exchange_code("code", None, &REQUEST, at(0)).await.unwrap_err();
     assert!(matches!(refused, OidcError::Token { source: TokenError::Claim("sub"), .. }));
+}
+
+#[tokio::test]
+async fn the_refresh_token_of_a_login_is_revoked_where_the_provider_can() {
+    let (address, answers) = start().await;
+    let mut tokens = ProviderTokens {
+        access_token: "a".to_owned(),
+        access_until: at(300),
+        refresh_token: Some("r".to_owned()),
+    };
+    let form = || std::mem::take(&mut answers.lock().unwrap().form);
+    client(address, &["127.0.0.1"]).revoke(&tokens, at(0)).await.unwrap();
+    assert_eq!(form(), "token=r&token_type_hint=refresh_token");
+    tokens.refresh_token = None;
+    client(address, &["127.0.0.1"]).revoke(&tokens, at(0)).await.unwrap();
+    assert_eq!(form(), "token=a&token_type_hint=access_token");
+    answers.lock().unwrap().document["revocation_endpoint"] = Value::Null;
+    client(address, &["127.0.0.1"]).revoke(&tokens, at(0)).await.unwrap();
+    assert_eq!(form(), "");
 }

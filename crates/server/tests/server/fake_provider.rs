@@ -30,6 +30,8 @@ pub(crate) struct ProviderContent {
     pub(crate) forged: BTreeMap<&'static str, Value>,
     /// Lifetime of access tokens, in seconds.
     pub(crate) lifetime: i64,
+    /// Refresh tokens that were revoked.
+    pub(crate) revoked: Vec<String>,
     /// Number of refresh grants.
     pub(crate) refreshed: usize,
 }
@@ -54,6 +56,7 @@ impl FakeProvider {
             .route("/keys", get(keys))
             .route("/token", post(token))
             .route("/device", post(device))
+            .route("/revoke", post(revoke))
             .route("/userinfo", get(user_info))
             .with_state(this.clone());
         tokio::spawn(async move { axum::serve(listener, router).await });
@@ -123,6 +126,7 @@ async fn document(State(this): State<FakeProvider>) -> Json<Value> {
         "jwks_uri": format!("{issuer}/keys"),
         "userinfo_endpoint": format!("{issuer}/userinfo"),
         "device_authorization_endpoint": format!("{issuer}/device"),
+        "revocation_endpoint": format!("{issuer}/revoke"),
     }))
 }
 
@@ -165,6 +169,11 @@ async fn token(State(this): State<FakeProvider>, body: Bytes) -> Response {
             }
         }
     }
+}
+
+async fn revoke(State(this): State<FakeProvider>, body: String) {
+    let token = body.split('&').find_map(|pair| pair.strip_prefix("token="));
+    this.content().revoked.push(token.expect("token").to_owned());
 }
 
 async fn device(State(this): State<FakeProvider>) -> Json<Value> {

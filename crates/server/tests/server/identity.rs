@@ -322,6 +322,8 @@ async fn a_logout_at_the_provider_ends_its_sessions() {
     assert_eq!(log_out(company.provider.sign(&claims)).await, 200);
     assert!(!company.sees_projects(&ada).await);
     assert!(company.sees_projects(&bob).await);
+    eventually("tokens stay", async || company.provider.content().revoked == ["ada"]).await;
+    assert!(company.server.store.take_ended_logins(9).await.expect("read").is_empty());
     company.server.end().await;
 }
 

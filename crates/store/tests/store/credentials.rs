@@ -5,8 +5,8 @@ use tamma_core::access::{PersonRole, TokenLimit};
 use tamma_core::actor::AuthMethod;
 use tamma_core::ids::{Digest, Name};
 use tamma_store::{
-    Credential, LoginCheck, NewAccessToken, NewLogin, NewSession, NewSignInFlow, SessionKind,
-    SessionProof, Store,
+    Credential, EndedLogin, LoginCheck, NewAccessToken, NewLogin, NewSession, NewSignInFlow,
+    SessionKind, SessionProof, Store,
 };
 use tamma_testkit::postgres::TestDatabase;
 use uuid::Uuid;
@@ -261,4 +261,25 @@ async fn a_sign_in_takes_the_place_of_the_oldest_if_there_are_too_many() {
     assert_eq!(rows.fetch_one(&pool).await.expect("count"), (10_000, false));
     let path = store.take_browser_sign_in(hash, ISSUER, browser, day(-1)).await.expect("taken");
     assert_eq!(path.as_deref(), Some("/projects"));
+}
+
+#[tokio::test]
+async fn tokens_of_the_provider_are_deleted_with_their_login() {
+    let (_database, store) = fresh().await;
+    let (first, second) =
+        (log_in(&store, 10, "Ada", &[]).await, log_in(&store, 20, "Ada", &[]).await);
+    assert!(store.take_ended_logins(9).await.expect("read").is_empty());
+    let mut expected = EndedLogin {
+        id: first,
+        issuer: ISSUER.to_owned(),
+        tokens: "sealed".to_owned(),
+        is_shared: true,
+    };
+    // Both belong to one session at the provider.
+    for login in [first, second] {
+        store.finish_login_check(login, LoginCheck::Refused, day(1)).await.expect("ended");
+        assert_eq!(store.take_ended_logins(9).await.expect("read"), [expected.clone()]);
+        assert!(store.take_ended_logins(9).await.expect("read").is_empty());
+        expected = EndedLogin { id: second, is_shared: false, ..expected };
+    }
 }
