@@ -565,9 +565,17 @@ impl IdentityService {
     /// Returns the rights of a person: the roles that were granted to them in projects and
     /// organisations, and those of their groups.
     pub(crate) async fn rights_of(&self, person: &Name) -> Result<AccessRights, Error> {
-        let mut grants = self.store.grants_of(person).await?;
+        let issuers = self.providers().map(|provider| provider.issuer.clone());
+        let mut grants = self.store.grants_of(person, &issuers.collect::<Vec<_>>()).await?;
         grants.extend(self.group_roles(person).await?.into_iter().map(|(grant, _)| grant));
         Ok(AccessRights::Person(Membership::from_grants(&grants)))
+    }
+
+    /// Returns `true` if a person came from identity providers, and the operator has removed all of them.
+    pub(crate) async fn has_lost_provider(&self, person: &Name) -> Result<bool, Error> {
+        let groups = self.store.groups_of(person, clock::now()).await?;
+        let is_removed = |issuer: &str| self.client_of_issuer(issuer).is_none();
+        Ok(!groups.is_empty() && groups.iter().all(|(issuer, _)| is_removed(issuer)))
     }
 
     /// Returns `true` if there is more than one organisation.

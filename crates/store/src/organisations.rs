@@ -165,7 +165,10 @@ impl Store {
 
     /// Returns the newest grant of a person from each source in each project: of their own, to
     /// everybody, and in organisations. Roles that were taken away have none.
-    pub async fn grants_of(&self, person: &Name) -> Result<Vec<RoleGrant>> {
+    ///
+    /// People of identity providers have no part in grants to everybody if none of `issuers`, those in
+    /// use, is theirs: they would be in the default organisation, wherever their groups have put them.
+    pub async fn grants_of(&self, person: &Name, issuers: &[String]) -> Result<Vec<RoleGrant>> {
         let rows = sqlx::query!(
             r#"SELECT projects.organisation AS "organisation!", projects.id AS "project?",
                    CASE WHEN newest.person IS NULL THEN 'everybody' ELSE 'own' END AS "source!",
@@ -173,7 +176,13 @@ impl Store {
                FROM (
                    SELECT DISTINCT ON (project, person IS NULL) project, person, role
                    FROM access_changes
-                   WHERE person IS NULL OR lower(person) = lower($1)
+                   WHERE lower(person) = lower($1) OR (
+                       person IS NULL
+                       AND coalesce((
+                           SELECT bool_or(identities.issuer = ANY($2::text []))
+                           FROM identities WHERE lower(identities.person) = lower($1)
+                       ), true)
+                   )
                    ORDER BY project, person IS NULL, id DESC
                ) AS newest
                INNER JOIN projects ON projects.id = newest.project
@@ -186,6 +195,7 @@ impl Store {
                ) AS newest
                LEFT JOIN projects ON projects.organisation = newest.organisation"#,
             person.to_string(),
+            issuers,
         )
         .fetch_all(&self.steps)
         .await?;

@@ -68,6 +68,12 @@ impl App {
                 reasons.push(format!("A group at {provider} gives {name} the role {role}."));
             }
         }
+        if self.identity.has_lost_provider(&person).await? {
+            reasons.push(format!(
+                "The identity provider of {name} was removed: what groups and everybody can do does \
+                 not count for them."
+            ));
+        }
         if decision.role.is_none() {
             reasons.push(format!("{name} has no role in {project_name}."));
         }

@@ -8,8 +8,8 @@ use tamma_core::access::{Membership, OrganisationRole, PersonRole, ProjectScope}
 use tamma_core::ids::{Name, OrganisationId, ProjectId};
 use tamma_core::task_loop::State;
 use tamma_store::{
-    AccessChange, AccessSource, Error, KnowledgeFilter, OrganisationChange, PipelineFilter,
-    RegisteredProject, Store, TaskFilter, TaskOrder,
+    AccessChange, AccessSource, Error, KnowledgeFilter, NewLogin, OrganisationChange,
+    PipelineFilter, RegisteredProject, Store, TaskFilter, TaskOrder,
 };
 use tamma_testkit::postgres::TestDatabase;
 use uuid::Uuid;
@@ -49,7 +49,7 @@ async fn fresh() -> (TestDatabase, Store) {
 async fn the_newest_change_of_a_role_counts_and_all_changes_are_kept() {
     let (_database, store) = fresh().await;
     let membership = async |person: &str| {
-        Membership::from_grants(&store.grants_of(&name(person)).await.expect("grants"))
+        Membership::from_grants(&store.grants_of(&name(person), &[]).await.expect("grants"))
     };
     let role = async |person: &str| membership(person).await.roles.get(&PROJECT).copied();
     assert_eq!(role("Ada").await, None, "nobody has a role before one is granted");
@@ -213,8 +213,9 @@ async fn a_role_in_an_organisation_follows_its_projects() {
     store.add_organisation(acme, "acme", &name("Grace")).await.expect("added");
     let again = store.add_organisation(OTHER_ORGANISATION, "acme", &name("Grace")).await;
     assert!(matches!(again, Err(Error::Conflict(_))), "{again:?}");
-    let membership =
-        async || Membership::from_grants(&store.grants_of(&name("ada")).await.expect("grants"));
+    let membership = async || {
+        Membership::from_grants(&store.grants_of(&name("ada"), &[]).await.expect("grants"))
+    };
     let change = async |role| {
         let change = OrganisationChange {
             organisation: acme,
@@ -240,4 +241,37 @@ async fn a_role_in_an_organisation_follows_its_projects() {
     change(None).await;
     assert!(membership().await.roles.is_empty());
     assert!(store.organisation_roles(acme).await.expect("roles").is_empty());
+}
+
+#[tokio::test]
+async fn people_of_a_removed_provider_have_only_what_was_granted_to_them() {
+    let (_database, store) = fresh().await;
+    let viewers = change(None, Some(PersonRole::Viewer));
+    store.change_access(&[viewers]).await.expect("changed");
+    let ada = name("Ada");
+    let new = NewLogin {
+        ids: [10, 11, 12].map(Uuid::from_u128),
+        issuer: "https://id.example",
+        subject: "ada",
+        person: &ada,
+        groups: &["staff".to_owned()],
+        sid: None,
+        tokens: "sealed",
+        now: chrono::DateTime::UNIX_EPOCH,
+    };
+    store.add_login(&new).await.expect("added");
+    let role = async |person: &str, issuers: &[&str]| {
+        let issuers: Vec<String> = issuers.iter().map(|it| (*it).to_owned()).collect();
+        let grants = store.grants_of(&name(person), &issuers).await.expect("grants");
+        Membership::from_grants(&grants).roles.get(&PROJECT).copied()
+    };
+    let viewer = Some(OrganisationRole::Viewer);
+    assert_eq!(role("ADA", &["https://id.example", "https://other.example"]).await, viewer);
+    for left in [&["https://other.example"][..], &[]] {
+        assert_eq!(role("ADA", left).await, None, "{left:?}");
+        assert_eq!(role("Bob", left).await, viewer, "Bob came from no provider");
+    }
+    let own = change(Some("Ada"), Some(PersonRole::Member));
+    store.change_access(&[own]).await.expect("changed");
+    assert_eq!(role("ada", &[]).await, Some(OrganisationRole::Member));
 }
