@@ -21,14 +21,13 @@ use serde_json::Value;
 use tamma_core::access::{AccessAction, AccessRole, Permission};
 use tamma_core::actor::{AuthMethod, Authentication, RequestInterface};
 use tamma_core::audit::{AuditKind, AuditOutcome, AuditRequest, AuditResult};
-use tamma_core::ids::{Name, ProjectId};
+use tamma_core::ids::{Name, ProjectId, TaskId};
 use tamma_core::time::Timestamp;
 use tamma_store::Store;
 use tamma_telemetry::trace::{self, SpanRecord, spans};
 use tamma_telemetry::{names, registry};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
-use uuid::Uuid;
 
 pub(crate) use exporter::AuditExporter;
 
@@ -47,6 +46,9 @@ const ABANDONED_AFTER: TimeDelta = TimeDelta::minutes(5);
 /// Maximum time between two rounds, for entries of servers that died.
 const MAX_WAIT: Duration = Duration::from_secs(15);
 
+/// Action of a request that adds a task.
+pub(crate) const ADD_TASK: &str = "add_task";
+
 /// Maximum length of a subject, in characters. Callers choose it, and an entry must fit into one syslog
 /// datagram: one that does not would hold up all that follow.
 const MAX_SUBJECT_CHARS: usize = 1000;
@@ -62,6 +64,8 @@ struct AuditNotes {
     policy: Option<String>,
     project: Option<ProjectId>,
     actions: Vec<String>,
+    /// Those of them that are about a task.
+    task_actions: Vec<(String, TaskId)>,
 }
 
 /// Audit log of the installation. Cheap to clone.
@@ -91,9 +95,9 @@ impl AuditLog {
         let notes = Arc::new(Mutex::new(AuditNotes::default()));
         let done = NOTES.scope(Arc::clone(&notes), work).await;
         let (result, status) = judge(&done);
-        let AuditNotes { policy, project, actions } =
+        let AuditNotes { policy, project, actions, task_actions } =
             std::mem::take(&mut *notes.lock().unwrap_or_else(PoisonError::into_inner));
-        record_spans(request, &actions, result);
+        record_spans(request, &task_actions, result);
         let outcome = AuditOutcome { result, status, policy, project, actions };
         match self.store.complete_audit(id, &outcome).await {
             Ok(_) => self.completed.notify_one(),
@@ -138,22 +142,25 @@ impl AuditLog {
 }
 
 /// Records a span for each action on a task, in the trace of the task. A new task starts one.
-fn record_spans(request: &AuditRequest, actions: &[String], result: AuditResult) {
+fn record_spans(request: &AuditRequest, actions: &[(String, TaskId)], result: AuditResult) {
     let nanos = |at: Timestamp| at.timestamp_nanos_opt().and_then(|it| u64::try_from(it).ok());
-    for action in actions {
-        let Some((name, subject)) = action.split_once(' ') else { continue };
-        let Ok(task) = subject.parse::<Uuid>() else { continue };
+    for (name, task) in actions {
+        let is_first = name == ADD_TASK;
+        // The caller chooses the ID of a new task. If it was not added, it may be that of another one.
+        if is_first && result != AuditResult::Granted {
+            continue;
+        }
         spans().record(|| {
-            let (trace, root) = (task.as_u128(), trace::root_span(task.as_u128()));
+            let trace = task.0.as_u128();
+            let root = trace::root_span(trace);
             let start_nanos = nanos(request.at).unwrap_or_default();
-            let is_first = name == "add_task";
             let via = request.auth.map_or_else(String::new, |auth| auth.via.to_string());
             let own = || trace::named_span(trace, name, start_nanos);
             SpanRecord {
                 trace,
                 id: if is_first { root } else { own() },
                 parent: (!is_first).then_some(root),
-                name: name.to_owned(),
+                name: name.clone(),
                 start_nanos,
                 end_nanos: nanos(clock::now()).unwrap_or(start_nanos),
                 attributes: vec![
@@ -191,6 +198,15 @@ pub(crate) fn note_refusing_policy(policy: &str) {
 /// Notes an action of the current request, such as `approve`, and its subject.
 pub(crate) fn note_action(action: impl std::fmt::Display, subject: impl std::fmt::Display) {
     note(|notes| notes.actions.push(format!("{action} {subject}")));
+}
+
+/// Notes an action of the current request on a task.
+pub(crate) fn note_task_action(action: impl std::fmt::Display, task: TaskId) {
+    let action = action.to_string();
+    note(|notes| {
+        notes.actions.push(format!("{action} {task}"));
+        notes.task_actions.push((action, task));
+    });
 }
 
 fn note(change: impl FnOnce(&mut AuditNotes)) {
@@ -322,4 +338,50 @@ pub(crate) fn judge_result<T>(result: &Result<T, Error>) -> (AuditResult, Option
         Err(_) => AuditResult::Failed,
     };
     (result, None)
+}
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn only_actions_on_tasks_are_part_of_a_trace() {
+        let notes = Arc::new(Mutex::new(AuditNotes::default()));
+        let [task, subject] = [1, 2].map(Uuid::from_u128);
+        NOTES
+            .scope(Arc::clone(&notes), async {
+                // Subjects of identity providers look like the ID of a task.
+                note_action("login_ended", subject);
+                note_task_action("approve", TaskId(task));
+            })
+            .await;
+        let notes = std::mem::take(&mut *notes.lock().expect("not poisoned"));
+        assert_eq!(notes.actions, [format!("login_ended {subject}"), format!("approve {task}")]);
+        assert_eq!(notes.task_actions, [("approve".to_owned(), TaskId(task))]);
+    }
+
+    #[test]
+    fn a_task_that_was_not_added_starts_no_trace() {
+        let request = AuditRequest {
+            at: clock::now(),
+            kind: AuditKind::Decision,
+            route: "POST /api/v1/tasks".to_owned(),
+            subject: String::new(),
+            person: None,
+            auth: None,
+            address: None,
+            request_id: None,
+        };
+        spans().enable();
+        let task = TaskId(Uuid::from_u128(0x5ba5));
+        let count = |result| {
+            record_spans(&request, &[(ADD_TASK.to_owned(), task)], result);
+            let taken = spans().take(usize::MAX);
+            taken.into_iter().filter(|span| span.trace == task.0.as_u128()).count()
+        };
+        assert_eq!(count(AuditResult::Refused), 0, "the ID may be that of another task");
+        assert_eq!(count(AuditResult::Granted), 1);
+    }
 }

@@ -192,9 +192,9 @@ impl<'a> IssueIntake<'a> {
             metadata: [("forge".to_owned(), forge.to_owned())].into(),
             plan: None,
         };
-        let added = self.app.add_task(by.clone(), new).await?;
-        let (task, number) = (added.task.id, issue.number);
-        self.record(&by, issue, "add_task", task).await?;
+        self.app.add_task(by.clone(), new).await?;
+        let (task, number) = (claimed.task, issue.number);
+        self.record(&by, issue, audit::ADD_TASK, task).await?;
         tracing::info!(%task, forge, repository = self.repository.path, number, "issue taken");
         // The text may be newer than the claim of a server that died.
         let known = IssueTask { revision: revision(issue), ..claimed.clone() };
@@ -247,13 +247,13 @@ impl<'a> IssueIntake<'a> {
         by: &Principal,
         issue: &IntakeIssue,
         action: &str,
-        task: impl std::fmt::Display,
+        task: TaskId,
     ) -> Result<(), Error> {
         let request = audit::request_by(by, AuditKind::Decision, &issue.url);
         let (role, project) = (by.rights.role(self.project.id), self.project.id);
         let noting = async {
             audit::note_policy(Permission::Work, role, Some(project));
-            audit::note_action(action, task);
+            audit::note_task_action(action, task);
             Ok::<(), Error>(())
         };
         self.app.audit.record(&request, noting, audit::judge_result).await.flatten()

@@ -40,7 +40,7 @@ impl App {
         if task_loop.state.is_terminal() && !is_rating {
             return Err(Error::Refused(Refusal::Ended(task_loop.state).to_string()));
         }
-        audit::note_action(&action, task);
+        audit::note_task_action(&action, task);
         // Nothing is saved for somebody who cannot act on the task.
         by.authorize(Permission::Work, task_loop.project)?;
         Box::pin(self.check_policies(&by, PolicyAction::from(&action), &task_loop)).await?;

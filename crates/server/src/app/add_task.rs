@@ -56,7 +56,7 @@ impl App {
         validate_new_task(&new)?;
         let id = TaskId(new.id.unwrap_or_else(clock::new_id));
         let project = self.resolve_project(new.project.as_deref()).await?;
-        audit::note_action("add_task", id);
+        audit::note_task_action(audit::ADD_TASK, id);
         by.authorize(Permission::Work, project.id)?;
         let rules = self.project_rules(&project.repository).await?;
         let submitted_plan = new.plan.take();
