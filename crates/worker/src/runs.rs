@@ -6,7 +6,7 @@ mod sessions;
 mod signed_in_home;
 mod working_folder;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -52,7 +52,7 @@ use crate::prompts::RenderedPrompt;
 use crate::retry::retry_until_stopped;
 use crate::run_budget::{BudgetReservation, WantedBudget, reserve_budget};
 use crate::run_recorder::{PromptRecord, RunEnding, RunFacts, RunRecorder};
-use crate::secret_use::record_secret_use;
+use crate::secret_use::{RunCredentials, record_run_secrets};
 use crate::setup::{CommitToSetUp, set_up_checkout};
 use crate::slot_queue::{SlotQueue, UsedSlot};
 use crate::task_text::{RunLimits, task_text};
@@ -298,7 +298,7 @@ impl AgentRunner {
         checkout.check_out(commit).await?;
         let mut failed_setup = None;
         if mode == RunMode::Validate && ctx.rules.setup.command.is_some() {
-            let host = (&*self.config, &self.processes, &self.egress);
+            let host = (&*self.config, &self.processes, &self.egress, &self.store);
             let touched = worktree.changed_files(base, commit).await?;
             let has_other_locks = ctx.rules.setup.covers(touched.keys().map(String::as_str));
             let target = CommitToSetUp { commit, has_other_locks };
@@ -431,6 +431,13 @@ impl AgentRunner {
                 }
             };
         }
+        let signed_in: Vec<PathBuf> = match (&upstream, kind, self.config.environment.get("HOME")) {
+            // Without a sandbox, the agent uses the home directory itself.
+            (None, SandboxKind::Off, Some(own)) => {
+                rules.home.iter().map(|name| Path::new(own).join(name)).collect()
+            }
+            _ => credentials.clone(),
+        };
         let setup_home = folder.setup_home(&self.config, ctx.task.id);
         let sandbox = self.sandbox(
             project,
@@ -475,7 +482,8 @@ impl AgentRunner {
         let resume_prompt = continuation.map(|it| it.text + &answers_text);
         let secrets = self.secrets(rules, upstream.as_ref());
         let agent_rules = (name.as_str(), rules);
-        record_secret_use(&self.store, &self.config, ctx, agent_rules, upstream.is_some()).await?;
+        let credentials = RunCredentials { is_metered: upstream.is_some(), files: &signed_in };
+        record_run_secrets(&self.store, &self.config, ctx, agent_rules, credentials).await?;
         let missing = match ctx.task_loop.pin {
             Some(pin) => folder.missing_content(pin.base).await?,
             None => MissingContent::default(),
