@@ -36,15 +36,16 @@ pub enum OtlpError {
 
 impl OtlpExporter {
     /// Creates an exporter to an endpoint such as `http://127.0.0.1:4318`. `headers` has the form
-    /// `name=value,name=value`.
+    /// `name=value,name=value`, with percent-encoded values.
     pub fn new(endpoint: &str, headers: &str, service: &str) -> Result<Self, OtlpError> {
         let http = reqwest::Client::builder().timeout(TIMEOUT).build();
         let pairs = headers.split(',').filter_map(|pair| pair.split_once('='));
-        let trim = |(name, value): (&str, &str)| (name.trim().to_owned(), value.trim().to_owned());
+        let read =
+            |(name, value): (&str, &str)| (name.trim().to_owned(), percent_decoded(value.trim()));
         Ok(Self {
             http: http.map_err(OtlpError::Unreachable)?,
             url: format!("{}/v1/traces", endpoint.trim_end_matches('/')),
-            headers: pairs.map(trim).collect(),
+            headers: pairs.map(read).collect(),
             service: service.to_owned(),
         })
     }
@@ -61,6 +62,13 @@ impl OtlpExporter {
         let status = response.status();
         if status.is_success() { Ok(()) } else { Err(OtlpError::Refused(status.as_u16())) }
     }
+}
+
+/// Decodes a percent-encoded text. The parser of forms takes `+` for a space, and `&` for the next field.
+fn percent_decoded(text: &str) -> String {
+    let field = format!("={}", text.replace('+', "%2B").replace('&', "%26"));
+    let mut fields = form_urlencoded::parse(field.as_bytes());
+    fields.next().map(|(_, value)| value.into_owned()).unwrap_or_default()
 }
 
 fn trace_body(service: &str, spans: &[SpanRecord]) -> Value {
@@ -149,5 +157,17 @@ mod tests {
         assert_eq!(exporter.url, "http://localhost:4318/v1/traces");
         let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
         assert_eq!(exporter.headers, [pair("a", "b"), pair("c", "d=e")]);
+        let headers = "authorization=Basic%20YTpi%2Bw%3D%3D,x=1%2C2,y=a+b&c=d,z=100%,n=";
+        let exporter = OtlpExporter::new("http://localhost:4318", headers, "tamma");
+        assert_eq!(
+            exporter.expect("exporter").headers,
+            [
+                pair("authorization", "Basic YTpi+w=="),
+                pair("x", "1,2"),
+                pair("y", "a+b&c=d"),
+                pair("z", "100%"),
+                pair("n", ""),
+            ]
+        );
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use axum::RequestExt as _;
 use axum::extract::{ConnectInfo, MatchedPath, Request, State};
-use axum::http::{HeaderName, HeaderValue, Method, StatusCode};
+use axum::http::{HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use chrono::TimeDelta;
@@ -76,6 +76,15 @@ pub(crate) async fn guard_request(
     let mut response = respond.instrument(span).await;
     count_request(&method, route.as_deref(), response.status(), started.elapsed());
     response.headers_mut().insert(REQUEST_ID, id);
+    response
+}
+
+/// Tells browsers to use HTTPS only, if this server has TLS.
+pub(crate) async fn require_https(State(has_tls): State<bool>, mut response: Response) -> Response {
+    if has_tls {
+        let value = HeaderValue::from_static("max-age=31536000");
+        response.headers_mut().insert(header::STRICT_TRANSPORT_SECURITY, value);
+    }
     response
 }
 
@@ -224,7 +233,6 @@ fn network(address: IpAddr) -> IpAddr {
 mod tests {
     use axum::body::{Body, to_bytes};
     use axum::extract::DefaultBodyLimit;
-    use axum::http::header;
     use axum::routing::{get, post};
     use axum::{Router, middleware};
     use futures_util::StreamExt as _;

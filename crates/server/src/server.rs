@@ -394,6 +394,10 @@ impl ApiServer {
             .merge(sign_in)
             .fallback(web::not_found)
             .layer(middleware::from_fn_with_state(edge::REQUEST_TIMEOUT, edge::guard_request))
+            .layer(middleware::map_response_with_state(
+                self.certificate.is_some(),
+                edge::require_https,
+            ))
             .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
             .into_make_service_with_connect_info::<SocketAddr>();
         let stopped = stop.clone().cancelled_owned();

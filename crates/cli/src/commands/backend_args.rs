@@ -127,10 +127,15 @@ impl BackendArgs {
     }
 
     /// Returns the configured Temporal server. A private one gets its address when it has started, and
-    /// has no TLS: only this machine reaches it.
+    /// cannot have TLS: only this machine reaches it.
     pub(crate) fn temporal_target(&self, keys: Keys) -> Result<TemporalTarget> {
         let (address, tls) = match self.temporal() {
             Some(address) => (address.to_owned(), self.temporal_tls.options()?),
+            None if self.temporal_tls.options()?.is_some() => bail!(
+                "a private Temporal server has no TLS\n  help: set --temporal \
+                 (TAMMA_TEMPORAL_ADDRESS) to the server with TLS, or remove --temporal-tls… \
+                 (TAMMA_TEMPORAL_TLS…)"
+            ),
             None => (String::new(), None),
         };
         Ok(TemporalTarget { address, tls, keys })
@@ -190,7 +195,34 @@ pub(crate) struct PromptArgs {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+
     use super::*;
+
+    #[derive(Parser)]
+    struct CommandLine {
+        #[command(flatten)]
+        backend: BackendArgs,
+    }
+
+    #[test]
+    fn tls_to_a_private_temporal_server_is_an_error() {
+        let folder = tempfile::tempdir().expect("folder");
+        let target = |arguments: &[&str]| {
+            let line = std::iter::once("tamma").chain(arguments.iter().copied());
+            let backend = CommandLine::try_parse_from(line).expect("valid").backend;
+            let keys = BackendArgs::private(folder.path().to_owned()).open_keys(folder.path());
+            backend.temporal_target(keys.expect("keys"))
+        };
+        assert!(target(&[]).expect("private").tls.is_none());
+        for arguments in [&["--temporal-tls"][..], &["--temporal-tls-server-name", "a"]] {
+            let error = target(arguments).err().expect("refused").to_string();
+            assert!(error.starts_with("a private Temporal server has no TLS"), "{error}");
+            let mut with_address = arguments.to_vec();
+            with_address.extend(["--temporal", "https://temporal.example:7233"]);
+            assert!(target(&with_address).expect("valid").tls.is_some());
+        }
+    }
 
     #[test]
     fn the_private_key_of_the_database_url_is_found() {

@@ -38,6 +38,7 @@ async fn served_certificate(port: u16) -> Option<Vec<u8>> {
         client.build().expect("client").get(format!("https://localhost:{port}/api/v1/health"));
     let response = request.bearer_auth(OPERATOR_TOKEN).send().await.ok()?;
     assert_eq!(response.status(), 200);
+    assert_eq!(response.headers()["strict-transport-security"], "max-age=31536000");
     let info = response.extensions().get::<reqwest::tls::TlsInfo>().expect("TLS");
     info.peer_certificate().map(<[u8]>::to_vec)
 }
