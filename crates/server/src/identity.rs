@@ -461,7 +461,10 @@ impl IdentityService {
             if ended.is_empty() {
                 return Ok(());
             }
-            for login in ended.iter().filter(|login| !login.is_shared) {
+            for login in &ended {
+                if login.is_shared {
+                    continue;
+                }
                 let text = self.sealing.open(&login.id.to_string(), &login.tokens);
                 let tokens =
                     text.and_then(|text| serde_json::from_str::<ProviderTokens>(&text).ok());
@@ -565,8 +568,8 @@ impl IdentityService {
     /// Returns the rights of a person: the roles that were granted to them in projects and
     /// organisations, and those of their groups.
     pub(crate) async fn rights_of(&self, person: &Name) -> Result<AccessRights, Error> {
-        let issuers = self.providers().map(|provider| provider.issuer.clone());
-        let mut grants = self.store.grants_of(person, &issuers.collect::<Vec<_>>()).await?;
+        let issuers: Vec<_> = self.providers().map(|provider| provider.issuer.clone()).collect();
+        let mut grants = self.store.grants_of(person, &issuers).await?;
         grants.extend(self.group_roles(person).await?.into_iter().map(|(grant, _)| grant));
         Ok(AccessRights::Person(Membership::from_grants(&grants)))
     }

@@ -12,6 +12,7 @@ use crate::error::Error;
 use crate::job_context::JobContext;
 
 /// Credentials of a run of an agent.
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct RunCredentials<'a> {
     /// Set if the gateway uses the key for the agent, which does not see it.
     pub(crate) is_metered: bool,
