@@ -23,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 use crate::commands::backend_args::{BackendArgs, PromptArgs};
 use crate::endpoint::{self, Endpoint};
 use crate::progress::Progress;
-use crate::temporal_connection::TemporalTarget;
+use crate::temporal_connection::{TemporalTarget, ensure_search_attributes};
 use crate::{operator_file, span_export};
 
 /// Time limit for connecting to a configured server.
@@ -75,8 +75,27 @@ impl Backends {
                 create_partitions(&store).await;
             }
         }
+        prepare_namespaces(&store, &temporal).await;
         step.finish("connected to the database and Temporal");
         Ok(Self { store, temporal, keys })
+    }
+}
+
+/// Creates search attributes in the namespaces of organisations that a newer version needs. One that cannot
+/// be used concerns its organisation only.
+async fn prepare_namespaces(store: &Store, temporal: &Client) {
+    let namespaces = match store.namespaces().await {
+        Ok(namespaces) => namespaces,
+        Err(error) => {
+            tracing::warn!(%error, "failed to list the namespaces of organisations");
+            return;
+        }
+    };
+    for namespace in namespaces {
+        if let Err(error) = ensure_search_attributes(temporal, &namespace).await {
+            let error = format!("{error:#}");
+            tracing::warn!(namespace, error, "failed to prepare the namespace of an organisation");
+        }
     }
 }
 

@@ -25,6 +25,7 @@ mod knowledge_context;
 mod live_questions;
 mod maintenance;
 mod merge_queue;
+mod namespaces;
 mod pipeline;
 mod project_config;
 mod project_context;
@@ -60,7 +61,7 @@ use tamma_flow::merge_queue::MergeQueueWorkflow;
 use tamma_flow::pipeline::PipelineWorkflow;
 use tamma_flow::{AGENT_TASK_QUEUE, TASK_QUEUE, TaskWorkflow};
 use tamma_store::Store;
-use temporalio_client::Client;
+use temporalio_client::{Client, NamespacedClient as _};
 use temporalio_common::telemetry::TelemetryOptions;
 use temporalio_common::telemetry::metrics::CoreMeter;
 use temporalio_sdk::runtime::RuntimeOptions;
@@ -69,6 +70,7 @@ use temporalio_sdk::{Runtime, Worker, WorkerOptions};
 use tokio_util::sync::CancellationToken;
 
 use self::maintenance::MaintenanceSwitch;
+use self::namespaces::work_in_namespaces;
 use self::repositories::Repositories;
 use self::sdk_metrics::SdkMeter;
 
@@ -97,6 +99,9 @@ const FIRST_MAINTENANCE: Duration = Duration::from_hours(1);
 
 /// Interval of the maintenance of mirrors.
 const MAINTENANCE_INTERVAL: Duration = Duration::from_hours(24);
+
+/// Interval in which the worker looks for namespaces of new organisations.
+const NAMESPACE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Interval of the worker's presence updates.
 const PRESENCE_INTERVAL: Duration = Duration::from_secs(10);
@@ -142,7 +147,7 @@ pub async fn run(
     // Until the last job has ended, other workers must not take this one for a dead one.
     let ended = CancellationToken::new();
     let presence = Box::pin(report_presence(
-        (store, name),
+        (store.clone(), name),
         (slots, limits),
         activities.maintenance(),
         (stop.clone(), ended.clone()),
@@ -155,7 +160,7 @@ pub async fn run(
     let options = RuntimeOptions::builder().telemetry_options(telemetry).build();
     let runtime =
         Runtime::from_current_tokio(options.unwrap_or_default()).map_err(temporal_error)?;
-    let workflows = || {
+    let workflows = |client: &Client| {
         // Short timeouts, so that another worker takes over quickly and cancellations arrive
         // quickly.
         let options = WorkerOptions::new(TASK_QUEUE)
@@ -175,7 +180,8 @@ pub async fn run(
             .build();
         Worker::new(&runtime, client.clone(), options).map_err(temporal_error)
     };
-    let agents = || {
+    let agents = |client: &Client| {
+        // Each namespace can use all slots; the activities keep to their number together.
         let slots = TunerHolder::builder()
             .activity_task_slot_supplier(FixedSizeSlotSupplier::new(slots))
             // This queue has no such tasks, but every kind needs a size.
@@ -192,13 +198,22 @@ pub async fn run(
             .build();
         Worker::new(&runtime, client.clone(), options).map_err(temporal_error)
     };
+    let (workflows, agents, stopping) = (&workflows, &agents, &stop);
+    let work = |client: Client| async move {
+        let namespace = client.namespace();
+        let (workflows, agents) = tokio::join!(
+            supervise(&namespace, || workflows(&client), stopping),
+            supervise(&namespace, || agents(&client), stopping),
+        );
+        workflows.and(agents)
+    };
     let working = Box::pin(async {
-        let worked = tokio::join!(supervise(workflows, &stop), supervise(agents, &stop));
+        let worked = work_in_namespaces(&store, &client, NAMESPACE_INTERVAL, work).await;
         ended.cancel();
         worked
     });
-    let ((workflows, agents), (), (), ()) = tokio::join!(working, presence, upkeep, aftercare);
-    workflows.and(agents)
+    let (worked, (), (), ()) = tokio::join!(working, presence, upkeep, aftercare);
+    worked
 }
 
 /// Reports the worker's presence to the store until `ended` is cancelled, and learns about maintenance. A
@@ -280,8 +295,9 @@ fn temporal_error(error: impl std::fmt::Display) -> Error {
     Error::Temporal(error.to_string())
 }
 
-/// Runs a Temporal worker and restarts it after failures, until `stop` is cancelled.
+/// Runs a Temporal worker in a namespace and restarts it after failures, until `stop` is cancelled.
 async fn supervise(
+    namespace: &str,
     make: impl Fn() -> Result<Worker, Error>,
     stop: &CancellationToken,
 ) -> Result<(), Error> {
@@ -302,7 +318,7 @@ async fn supervise(
         };
         let (ended, ()) = tokio::join!(work, shutdown);
         if let Err(error) = ended {
-            tracing::error!(%error, "worker failed; restarting");
+            tracing::error!(namespace, %error, "worker failed; restarting");
             tokio::select! {
                 () = tokio::time::sleep(RESTART_DELAY) => {}
                 () = stop.cancelled() => {}

@@ -82,8 +82,7 @@ async fn a_workflow_stays_in_the_namespace_in_which_it_started() {
 #[tokio::test]
 async fn a_compared_workflow_without_a_namespace_stays_there() {
     let (_database, store) = tenants().await;
-    let recorded = RecordedTask::new(1, careful()).until(State::Validated);
-    let task = recorded.task.id;
+    let task = RecordedTask::new(1, careful()).task.id;
     store.save_workflow_run(task, "run-1").await.expect("saved");
     store.move_project(PROJECT, ACME).await.expect("moved");
     assert_eq!(place(&store, task.0, PROJECT).await, None);
@@ -93,14 +92,14 @@ async fn a_compared_workflow_without_a_namespace_stays_there() {
 async fn the_namespace_of_a_closed_task_is_kept() {
     let (_database, store) = tenants().await;
     store.move_project(PROJECT, ACME).await.expect("moved");
-    let mut recorded = RecordedTask::new(1, careful()).until(State::Validated);
+    let mut recorded = RecordedTask::new(1, careful()).until(State::AwaitingApproval);
     let task = recorded.task.id;
     place(&store, task.0, PROJECT).await;
     let first = &recorded.steps[0].1;
     store.insert_task(&recorded.task, first, &recorded.rules).await.expect("received");
     store.save_steps(&recorded.records(), &recorded.rules).await.expect("recorded");
     store.save_workflow_run(task, "run-1").await.expect("saved");
-    let open = store.open_tasks(State::Validated, None, 9).await.expect("list");
+    let open = store.open_tasks(State::AwaitingApproval, None, 9).await.expect("list");
     assert_eq!(open[0].namespace.as_deref(), Some("tamma-acme"));
     assert_eq!(open[0].run_id.as_deref(), Some("run-1"));
     assert!(recorded.ask(Action::Cancel { reason: crate::world::reason() }));
