@@ -16,6 +16,7 @@ CREATE UNIQUE INDEX organisations_by_namespace ON organisations (namespace);
 ALTER TABLE task_workflows ADD COLUMN namespace text;
 
 -- Written later than the namespace. Programs of the version before read it as a value that can be missing.
+-- squawk-ignore ban-drop-not-null
 ALTER TABLE task_workflows ALTER COLUMN run_id DROP NOT NULL;
 
 -- Namespace of the queue's workflow.

@@ -59,7 +59,7 @@ use tamma_engine::process::{ProcessRecords, enable_cgroups};
 use tamma_engine::{mirror, sandbox};
 use tamma_flow::merge_queue::MergeQueueWorkflow;
 use tamma_flow::pipeline::PipelineWorkflow;
-use tamma_flow::{AGENT_TASK_QUEUE, TASK_QUEUE, TaskWorkflow};
+use tamma_flow::{AGENT_TASK_QUEUE, NAMESPACE, TASK_QUEUE, TaskWorkflow};
 use tamma_store::Store;
 use temporalio_client::{Client, NamespacedClient as _};
 use temporalio_common::telemetry::TelemetryOptions;
@@ -100,7 +100,8 @@ const FIRST_MAINTENANCE: Duration = Duration::from_hours(1);
 /// Interval of the maintenance of mirrors.
 const MAINTENANCE_INTERVAL: Duration = Duration::from_hours(24);
 
-/// Interval in which the worker looks for namespaces of new organisations.
+/// Interval in which the worker looks for namespaces of new organisations, and tries those again that
+/// cannot be used.
 const NAMESPACE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Interval of the worker's presence updates.
@@ -319,8 +320,11 @@ async fn supervise(
         let (ended, ()) = tokio::join!(work, shutdown);
         if let Err(error) = ended {
             tracing::error!(namespace, %error, "worker failed; restarting");
+            // Only then the client accepts another one for the same task queue.
+            end();
+            let delay = if namespace == NAMESPACE { RESTART_DELAY } else { NAMESPACE_INTERVAL };
             tokio::select! {
-                () = tokio::time::sleep(RESTART_DELAY) => {}
+                () = tokio::time::sleep(delay) => {}
                 () = stop.cancelled() => {}
             }
         }

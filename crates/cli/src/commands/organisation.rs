@@ -37,7 +37,8 @@ pub(crate) enum Command {
     Revoke(RevokeOrganisationArgs),
     /// Give a project to an organisation (operators only)
     ///
-    /// Roles in the project stay. Roles in the organisation that it leaves no longer apply to it.
+    /// Roles in the project stay. Roles in the organisation that it leaves no longer apply to it. Open tasks
+    /// finish in the Temporal namespace in which they started.
     Transfer(TransferArgs),
 }
 
