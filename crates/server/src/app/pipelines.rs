@@ -128,7 +128,12 @@ impl App {
                 .id_reuse_policy(WorkflowIdReusePolicy::AllowDuplicate)
                 .task_timeout(TASK_TIMEOUT)
                 .build();
-        let client = self.place_workflow(story.id.0, story.project).await?;
+        // Later runs stay where the first one was, and so do the tasks of the story.
+        let client = if story.number == 0 {
+            self.place_workflow(story.id.0, story.project).await?
+        } else {
+            self.workflow_client(story.id.0).await?
+        };
         let started = client.start_workflow(PipelineWorkflow::run, input, options);
         match tokio::time::timeout(TEMPORAL_TIMEOUT, started).await {
             Ok(Ok(_)) => {}
