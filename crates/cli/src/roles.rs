@@ -23,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 use crate::commands::backend_args::{BackendArgs, PromptArgs};
 use crate::endpoint::{self, Endpoint};
 use crate::progress::Progress;
-use crate::temporal_connection::{TemporalTarget, ensure_search_attributes};
+use crate::temporal_connection::TemporalTarget;
 use crate::{operator_file, span_export};
 
 /// Time limit for connecting to a configured server.
@@ -81,8 +81,8 @@ impl Backends {
     }
 }
 
-/// Creates search attributes in the namespaces of organisations that a newer version needs. One that cannot
-/// be used concerns its organisation only.
+/// Creates what the namespaces of organisations lack: search attributes that a newer version needs, or all,
+/// if Temporal has lost its data. One that cannot be used concerns its organisation only.
 async fn prepare_namespaces(store: &Store, temporal: &Client) {
     let namespaces = match store.namespaces().await {
         Ok(namespaces) => namespaces,
@@ -92,9 +92,8 @@ async fn prepare_namespaces(store: &Store, temporal: &Client) {
         }
     };
     for namespace in namespaces {
-        if let Err(error) = ensure_search_attributes(temporal, &namespace).await {
-            let error = format!("{error:#}");
-            tracing::warn!(namespace, error, "failed to prepare the namespace of an organisation");
+        if let Err(error) = tamma_server::prepare_namespace(temporal, &namespace, true).await {
+            tracing::warn!(namespace, %error, "failed to prepare the namespace of an organisation");
         }
     }
 }

@@ -7,6 +7,7 @@ use anyhow::{Context as _, Result};
 use clap::Args;
 use tamma_flow::NAMESPACE;
 use tamma_keys::Keys;
+use tamma_server::ensure_search_attributes;
 use temporalio_client::{
     Client, ClientOptions, ClientTlsOptions, Connection, ConnectionOptions, TlsOptions, Url,
 };
@@ -112,20 +113,12 @@ impl TemporalTarget {
             .build();
         let client =
             Client::new(connection, options).context("cannot create the Temporal client")?;
-        ensure_search_attributes(&client, NAMESPACE).await?;
+        ensure_search_attributes(&client, NAMESPACE).await.context(
+            "cannot create the Temporal search attributes TammaPhase, TammaState, TammaProject, \
+             TammaPriority and TammaRisk (type Keyword); ask the Temporal operator to create them",
+        )?;
         Ok(client)
     }
-}
-
-/// Creates missing search attributes of workflows in a namespace.
-pub(crate) async fn ensure_search_attributes(client: &Client, namespace: &str) -> Result<()> {
-    tamma_server::ensure_search_attributes(client, namespace).await.with_context(|| {
-        format!(
-            "cannot create the Temporal search attributes TammaPhase, TammaState, TammaProject, \
-             TammaPriority and TammaRisk (type Keyword) in the namespace `{namespace}`; ask the \
-             Temporal operator to create them"
-        )
-    })
 }
 
 #[cfg(test)]

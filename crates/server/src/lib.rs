@@ -37,7 +37,7 @@ pub use server::{
     ApiServer, CommitFile, CommitFileReader, Error, RemoteConfigReader, RepositoryContents,
     RepositoryInspector, ServerConfig,
 };
-pub use temporal_namespace::ensure_search_attributes;
+pub use temporal_namespace::{NamespaceError, ensure_search_attributes, prepare_namespace};
 pub use tls::TlsError;
 
 /// Header with the name of the person that a request acts for.

@@ -26,7 +26,7 @@ const USABLE_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Error of a namespace that cannot be used.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum NamespaceError {
+pub enum NamespaceError {
     /// There is one with the name, which may belong to somebody else.
     #[error("the namespace `{0}` exists in Temporal already")]
     Exists(String),
@@ -58,7 +58,7 @@ pub(crate) fn client_in(client: &Client, namespace: Option<&str>) -> Client {
 }
 
 /// Creates a namespace, unless it exists and `may_exist` is set, and waits until it can be used.
-pub(crate) async fn prepare_namespace(
+pub async fn prepare_namespace(
     client: &Client,
     namespace: &str,
     may_exist: bool,
@@ -83,8 +83,12 @@ pub(crate) async fn prepare_namespace(
                 ..RegisterNamespaceRequest::default()
             };
             let mut service = client.connection().workflow_service();
-            let registered = service.register_namespace(Request::new(request)).await;
-            registered.map_err(|status| refused("create", status))?;
+            match service.register_namespace(Request::new(request)).await {
+                Ok(_) => {}
+                // Another process was faster.
+                Err(status) if may_exist && status.code() == Code::AlreadyExists => {}
+                Err(status) => return Err(refused("create", status)),
+            }
         }
         Err(status) => return Err(refused("read", *status)),
     }
