@@ -1,5 +1,6 @@
 //! Two organisations, and thousands of random requests of each for what belongs to the other, through
-//! every interface; then the same by SQL, as the database role of the server's reads.
+//! every interface; then the same by SQL, as the database role of the server's reads; then the workflows in
+//! the Temporal namespaces of both.
 //!
 //! A request that nobody could answer shows nothing. So each kind of request must be answered if somebody
 //! in the owning organisation sends it.
@@ -19,12 +20,15 @@ use strum::Display;
 use tamma_core::ids::{Digest, TaskId};
 use tamma_core::plan::FileAction;
 use tamma_core::task_loop::{State, TaskLoop};
+use tamma_flow::{NAMESPACE, workflow_id};
 use tamma_store::{NewSession, SessionKind, SessionProof};
 use tamma_testkit::Cluster;
 use tamma_testkit::agent::PLANNER;
 use tamma_testkit::project::ScriptedProject;
 use tamma_testkit::repository::Repository;
 use tamma_testkit::tamma_process::TammaCli;
+use tamma_testkit::temporal;
+use temporalio_client::{WorkflowExecution, WorkflowListOptions};
 use uuid::Uuid;
 
 use crate::support::bench::meter;
@@ -115,6 +119,8 @@ const LISTS: &[(Interface, &str)] = &[
 /// Organisation with a person, and everything that others must not see.
 struct Tenant {
     organisation: Uuid,
+    /// Temporal namespace of its workflows.
+    namespace: String,
     /// Word in everything that belongs to the organisation.
     marker: &'static str,
     token: String,
@@ -175,15 +181,18 @@ pub(crate) async fn run(quick: bool) -> Result<Verdict> {
     let (leaked, own) = query_as_role(&cluster, &tenants, statements).await?;
     let subqueries = statements * SUBQUERIES;
     println!("{subqueries} subqueries as tamma_tenant: {leaked} rows of others, {own} own rows");
+    let (misplaced, placed) = list_workflows(&cluster, &tenants).await?;
+    println!("{placed} workflows in the namespaces of their organisations, {misplaced} in others");
     cluster.stop().await?;
     let figures = format!(
         "{count} requests across organisations through {} interfaces: {answered} answered; \
-         {subqueries} queries as the database role: {leaked} rows; {controls} of {} controls answered",
+         {subqueries} queries as the database role: {leaked} rows; {misplaced} workflows in the \
+         namespace of another; {controls} of {} controls answered",
         by_interface.len(),
         ITEMS.len() + LISTS.len(),
     );
-    let is_shown = controls == ITEMS.len() + LISTS.len() && own > 0;
-    Ok(Verdict::new(answered == 0 && leaked == 0 && is_shown, figures))
+    let is_shown = controls == ITEMS.len() + LISTS.len() && own > 0 && placed == tenants.len();
+    Ok(Verdict::new(answered == 0 && leaked == 0 && misplaced == 0 && is_shown, figures))
 }
 
 /// Creates an organisation with a project, a task whose plan awaits approval, a knowledge entry and a
@@ -198,6 +207,7 @@ async fn prepare(
     let added = cli.run(&["organisation", "add", name, "--json"]).await?;
     let added: Value = serde_json::from_str(&added)?;
     let organisation = added["id"].as_str().context("no ID")?.parse()?;
+    let namespace = added["namespace"].as_str().context("no namespace")?.to_owned();
     let repository = Repository::new()?;
     repository.write("greeting.txt", "Hello\n")?;
     let planned = vec![plan(marker, FileAction::Modify, &["greeting.txt"])];
@@ -240,7 +250,7 @@ async fn prepare(
         until: chrono::Utc::now() + TimeDelta::days(1),
     };
     cluster.store.open_session(new).await?;
-    Ok(Tenant { organisation, marker, token, cookie, task, run, entry, project })
+    Ok(Tenant { organisation, namespace, marker, token, cookie, task, run, entry, project })
 }
 
 fn awaits_approval(task_loop: &TaskLoop) -> Result<bool> {
@@ -462,6 +472,30 @@ async fn query_as_role(
         own += read(&familiar).await?;
     }
     Ok((leaked, own))
+}
+
+/// Looks for the workflow of each organisation's task in every namespace. Returns how many are in another
+/// than their own, and how many in their own.
+async fn list_workflows(cluster: &Cluster, tenants: &[Tenant; 2]) -> Result<(usize, usize)> {
+    let mut client = temporal::connect(&cluster.temporal_address()?).await?;
+    let (mut misplaced, mut placed) = (0, 0);
+    let namespaces = tenants.iter().map(|it| it.namespace.as_str());
+    for namespace in namespaces.chain([NAMESPACE]) {
+        namespace.clone_into(&mut client.options_mut().namespace);
+        // All of them, not those that a query names.
+        let listed = client.list_workflows("", WorkflowListOptions::default());
+        let listed: Vec<WorkflowExecution> = listed.try_collect().await?;
+        for tenant in tenants {
+            let id = workflow_id(tenant.task);
+            let found = usize::from(listed.iter().any(|workflow| workflow.id() == id));
+            if tenant.namespace == namespace {
+                placed += found;
+            } else {
+                misplaced += found;
+            }
+        }
+    }
+    Ok((misplaced, placed))
 }
 
 /// Random numbers that are the same in every run (xorshift).

@@ -85,8 +85,26 @@ impl Backends {
                 create_partitions(&store).await;
             }
         }
+        prepare_namespaces(&store, &temporal).await;
         step.finish("connected to the database and Temporal");
         Ok(Self { store, temporal, keys })
+    }
+}
+
+/// Creates what the namespaces of organisations lack: search attributes that a newer version needs, or all,
+/// if Temporal has lost its data. One that cannot be used concerns its organisation only.
+async fn prepare_namespaces(store: &Store, temporal: &Client) {
+    let namespaces = match store.namespaces().await {
+        Ok(namespaces) => namespaces,
+        Err(error) => {
+            tracing::warn!(%error, "failed to list the namespaces of organisations");
+            return;
+        }
+    };
+    for namespace in namespaces {
+        if let Err(error) = tamma_server::prepare_namespace(temporal, &namespace, true).await {
+            tracing::warn!(namespace, %error, "failed to prepare the namespace of an organisation");
+        }
     }
 }
 

@@ -5,15 +5,14 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use clap::Args;
+use tamma_flow::NAMESPACE;
 use tamma_keys::Keys;
+use tamma_server::ensure_search_attributes;
 use temporalio_client::{
     Client, ClientOptions, ClientTlsOptions, Connection, ConnectionOptions, TlsOptions, Url,
 };
 
 use crate::roles::retry_connect;
-
-/// Temporal namespace of the task workflows.
-const NAMESPACE: &str = "default";
 
 /// TLS to Temporal. Any of these switches it on.
 #[derive(Debug, Default, Args)]
@@ -114,45 +113,11 @@ impl TemporalTarget {
             .build();
         let client =
             Client::new(connection, options).context("cannot create the Temporal client")?;
-        ensure_search_attributes(&client).await?;
-        Ok(client)
-    }
-}
-
-/// Creates missing search attributes of the task workflow. A private Temporal server starts with them;
-/// a configured one may lack them.
-async fn ensure_search_attributes(client: &Client) -> Result<()> {
-    use temporalio_client::tonic::{Code, Request};
-    use temporalio_common::protos::temporal::api::enums::v1::IndexedValueType;
-    use temporalio_common::protos::temporal::api::operatorservice::v1 as operator;
-
-    let mut service = client.connection().operator_service();
-    let list = operator::ListSearchAttributesRequest { namespace: NAMESPACE.to_owned() };
-    let known = match service.list_search_attributes(Request::new(list)).await {
-        Ok(known) => known.into_inner().custom_attributes,
-        // Without permission to list them, the server's operator has to create them.
-        Err(_) => return Ok(()),
-    };
-    let keyword = IndexedValueType::Keyword as i32;
-    let missing: std::collections::HashMap<_, _> = tamma_flow::search_attributes::NAMES
-        .iter()
-        .filter(|name| !known.contains_key(**name))
-        .map(|name| ((*name).to_owned(), keyword))
-        .collect();
-    if missing.is_empty() {
-        return Ok(());
-    }
-    let add = operator::AddSearchAttributesRequest {
-        search_attributes: missing,
-        namespace: NAMESPACE.to_owned(),
-    };
-    match service.add_search_attributes(Request::new(add)).await {
-        Ok(_) => Ok(()),
-        Err(status) if status.code() == Code::AlreadyExists => Ok(()),
-        Err(status) => Err(status).context(
+        ensure_search_attributes(&client, NAMESPACE).await.context(
             "cannot create the Temporal search attributes TammaPhase, TammaState, TammaProject, \
              TammaPriority and TammaRisk (type Keyword); ask the Temporal operator to create them",
-        ),
+        )?;
+        Ok(client)
     }
 }
 

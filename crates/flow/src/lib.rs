@@ -13,6 +13,9 @@ pub use task::{
     RunStarted, TaskStatus, TaskWorkflow, WorkflowInput, WorkflowOrigin, WorkflowTuning,
 };
 
+/// Temporal namespace of the installation: that of every organisation without its own.
+pub const NAMESPACE: &str = "default";
+
 /// Task queue of workflows, and of all activities except implementation runs.
 pub const TASK_QUEUE: &str = "tamma";
 

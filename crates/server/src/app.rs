@@ -19,6 +19,7 @@ mod consequence;
 mod knowledge;
 mod maintenance;
 mod merge_queue;
+mod namespaces;
 mod organisations;
 mod people;
 mod permissions;
@@ -79,6 +80,7 @@ const TEMPORAL_TIMEOUT: Duration = Duration::from_secs(10);
 #[derive(Clone)]
 pub(crate) struct App {
     pub(crate) store: Store,
+    /// Client for the namespace of the installation.
     pub(crate) temporal: Client,
     pub(crate) environment: std::sync::Arc<BTreeMap<String, String>>,
     pub(crate) operator: std::sync::Arc<OperatorConfig>,

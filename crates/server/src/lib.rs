@@ -21,6 +21,7 @@ mod reconciler;
 mod route_access;
 mod security_events;
 mod server;
+mod temporal_namespace;
 mod tls;
 mod web;
 mod webhooks;
@@ -36,6 +37,7 @@ pub use server::{
     ApiServer, CommitFile, CommitFileReader, Error, RemoteConfigReader, RepositoryContents,
     RepositoryInspector, ServerConfig,
 };
+pub use temporal_namespace::{NamespaceError, ensure_search_attributes, prepare_namespace};
 pub use tls::TlsError;
 
 /// Header with the name of the person that a request acts for.

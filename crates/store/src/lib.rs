@@ -39,6 +39,7 @@ mod maintenance;
 mod merge_queue;
 mod metrics;
 mod model_calls;
+mod namespaces;
 mod objects;
 mod organisations;
 mod people;

@@ -11,8 +11,8 @@ use crate::encoding::{read_word, word};
 use crate::error::{CorruptData, Error, Result};
 use crate::people::CHANNEL;
 
-/// Migration since which programs know organisations.
-const KNOWN_SINCE: i64 = 31;
+/// Migration since which programs know organisations and their namespaces.
+const KNOWN_SINCE: i64 = 35;
 
 /// Organisation with its projects.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,6 +21,8 @@ pub struct Organisation {
     pub id: OrganisationId,
     /// Unique name.
     pub name: String,
+    /// Temporal namespace of its workflows; `None` for that of the installation.
+    pub namespace: Option<String>,
     /// Operator who added it; `None` for the default one.
     pub created_by: Option<String>,
     /// Time at which it was added.
@@ -45,22 +47,24 @@ pub struct OrganisationChange {
 }
 
 impl Store {
-    /// Adds an organisation. From then on, programs that do not know organisations refuse to start.
+    /// Adds an organisation with the namespace of its workflows. From then on, programs that do not know
+    /// organisations refuse to start.
     pub async fn add_organisation(
         &self,
         id: OrganisationId,
-        name: &str,
+        (name, namespace): (&str, Option<&str>),
         created_by: &Name,
     ) -> Result<()> {
         sqlx::query!(
             "WITH raised AS (
                  UPDATE schema_compatibility SET oldest_version = greatest(oldest_version, $4)
              )
-             INSERT INTO organisations (id, name, created_by) VALUES ($1, $2, $3)",
+             INSERT INTO organisations (id, name, created_by, namespace) VALUES ($1, $2, $3, $5)",
             id.0,
             name,
             created_by.to_string(),
             KNOWN_SINCE,
+            namespace,
         )
         .execute(&self.steps)
         .await?;
@@ -70,8 +74,8 @@ impl Store {
     /// Returns all organisations by name, also those in which the caller has no role.
     pub async fn organisations(&self) -> Result<Vec<Organisation>> {
         let rows = sqlx::query!(
-            r#"SELECT organisations.id, organisations.name, organisations.created_by,
-                   organisations.created_at, projects.id AS "project?",
+            r#"SELECT organisations.id, organisations.name, organisations.namespace,
+                   organisations.created_by, organisations.created_at, projects.id AS "project?",
                    projects.name AS "project_name?"
                FROM organisations
                LEFT JOIN projects ON projects.organisation = organisations.id
@@ -86,6 +90,7 @@ impl Store {
                 organisations.push(Organisation {
                     id,
                     name: row.name,
+                    namespace: row.namespace,
                     created_by: row.created_by,
                     created_at: row.created_at,
                     projects: BTreeMap::new(),

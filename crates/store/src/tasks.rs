@@ -109,15 +109,18 @@ impl Store {
         })
     }
 
-    /// Returns the tasks that depend on a task and have not started.
-    pub async fn waiting_dependants(&self, task: TaskId) -> Result<Vec<TaskId>> {
-        let ids = sqlx::query_scalar!(
-            "SELECT id FROM tasks WHERE state = 'pending' AND live AND $1 = ANY(depends_on)",
+    /// Returns the tasks that depend on a task and have not started, with the Temporal namespaces of
+    /// their workflows.
+    pub async fn waiting_dependants(&self, task: TaskId) -> Result<Vec<(TaskId, Option<String>)>> {
+        let rows = sqlx::query!(
+            r#"SELECT tasks.id, w.namespace AS "namespace?"
+               FROM tasks LEFT JOIN task_workflows AS w ON w.task = tasks.id
+               WHERE tasks.state = 'pending' AND tasks.live AND $1 = ANY(tasks.depends_on)"#,
             task.0
         )
         .fetch_all(&self.reads)
         .await?;
-        Ok(ids.into_iter().map(TaskId).collect())
+        Ok(rows.into_iter().map(|row| (TaskId(row.id), row.namespace)).collect())
     }
 
     /// Returns how many of these tasks are not completed. An unknown task counts as not completed.

@@ -160,6 +160,10 @@ impl Activities {
             fault_injection,
         };
         ctx.fault_point("written down")?;
+        let _slot = match ctx.request.job.placement() {
+            Placement::AgentPool => Some(self.services.agents.agent_slot(&ctx).await?),
+            Placement::Inline | Placement::Worker => None,
+        };
         if self.services.maintenance.defers(&ctx.request.job) {
             return Ok(JobResult::RetryAfter { seconds: maintenance::RETRY_SECONDS });
         }

@@ -25,6 +25,7 @@ mod knowledge_context;
 mod live_questions;
 mod maintenance;
 mod merge_queue;
+mod namespaces;
 mod pipeline;
 mod pollers;
 mod project_config;
@@ -59,9 +60,9 @@ use tamma_engine::process::{ProcessRecords, enable_cgroups};
 use tamma_engine::{mirror, sandbox};
 use tamma_flow::merge_queue::MergeQueueWorkflow;
 use tamma_flow::pipeline::PipelineWorkflow;
-use tamma_flow::{AGENT_TASK_QUEUE, TASK_QUEUE, TaskWorkflow};
+use tamma_flow::{AGENT_TASK_QUEUE, NAMESPACE, TASK_QUEUE, TaskWorkflow};
 use tamma_store::Store;
-use temporalio_client::Client;
+use temporalio_client::{Client, NamespacedClient as _};
 use temporalio_common::telemetry::TelemetryOptions;
 use temporalio_common::telemetry::metrics::CoreMeter;
 use temporalio_sdk::runtime::RuntimeOptions;
@@ -70,6 +71,7 @@ use temporalio_sdk::{Runtime, Worker, WorkerOptions};
 use tokio_util::sync::CancellationToken;
 
 use self::maintenance::MaintenanceSwitch;
+use self::namespaces::work_in_namespaces;
 use self::repositories::Repositories;
 use self::sdk_metrics::SdkMeter;
 
@@ -99,6 +101,10 @@ const FIRST_MAINTENANCE: Duration = Duration::from_hours(1);
 
 /// Interval of the maintenance of mirrors.
 const MAINTENANCE_INTERVAL: Duration = Duration::from_hours(24);
+
+/// Interval in which the worker looks for namespaces of new organisations, and tries those again that
+/// cannot be used.
+const NAMESPACE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Interval of the worker's presence updates.
 const PRESENCE_INTERVAL: Duration = Duration::from_secs(10);
@@ -145,7 +151,7 @@ pub async fn run(
     // Until the last job has ended, other workers must not take this one for a dead one.
     let ended = CancellationToken::new();
     let presence = Box::pin(report_presence(
-        (store, name),
+        (store.clone(), name),
         (slots, limits),
         activities.maintenance(),
         (stop.clone(), ended.clone()),
@@ -158,7 +164,7 @@ pub async fn run(
     let options = RuntimeOptions::builder().telemetry_options(telemetry).build();
     let runtime =
         Runtime::from_current_tokio(options.unwrap_or_default()).map_err(temporal_error)?;
-    let workflows = || {
+    let workflows = |client: &Client| {
         // Short timeouts, so that another worker takes over quickly and cancellations arrive
         // quickly.
         let options = WorkerOptions::new(TASK_QUEUE)
@@ -178,7 +184,8 @@ pub async fn run(
             .build();
         Worker::new(&runtime, client.clone(), options).map_err(temporal_error)
     };
-    let agents = || {
+    let agents = |client: &Client| {
+        // Each namespace can use all slots; the activities keep to their number together.
         let slots = TunerHolder::builder()
             .activity_task_slot_supplier(FixedSizeSlotSupplier::new(slots))
             // This queue has no such tasks, but every kind needs a size.
@@ -195,16 +202,25 @@ pub async fn run(
             .build();
         Worker::new(&runtime, client.clone(), options).map_err(temporal_error)
     };
-    let working = Box::pin(async {
-        let worked = tokio::join!(
-            supervise(workflows, (TASK_QUEUE, &pollers), &stop),
-            supervise(agents, (AGENT_TASK_QUEUE, &pollers), &stop)
+    let (workflows, agents, pollers, stopping) = (&workflows, &agents, &pollers, &stop);
+    let work = |client: Client| async move {
+        let namespace = client.namespace();
+        // An organisation's namespace that is unusable does not make the worker unready.
+        let pollers =
+            if namespace == NAMESPACE { pollers.clone() } else { PollerStatus::default() };
+        let (workflows, agents) = tokio::join!(
+            supervise(&namespace, || workflows(&client), (TASK_QUEUE, &pollers), stopping),
+            supervise(&namespace, || agents(&client), (AGENT_TASK_QUEUE, &pollers), stopping),
         );
+        workflows.and(agents)
+    };
+    let working = Box::pin(async {
+        let worked = work_in_namespaces(&store, &client, NAMESPACE_INTERVAL, work).await;
         ended.cancel();
         worked
     });
-    let ((workflows, agents), (), (), ()) = tokio::join!(working, presence, upkeep, aftercare);
-    workflows.and(agents)
+    let (worked, (), (), ()) = tokio::join!(working, presence, upkeep, aftercare);
+    worked
 }
 
 /// Reports the worker's presence to the store until `ended` is cancelled, and learns about maintenance. A
@@ -286,8 +302,9 @@ fn temporal_error(error: impl std::fmt::Display) -> Error {
     Error::Temporal(error.to_string())
 }
 
-/// Runs a Temporal worker and restarts it after failures, until `stop` is cancelled.
+/// Runs a Temporal worker in a namespace and restarts it after failures, until `stop` is cancelled.
 async fn supervise(
+    namespace: &str,
     make: impl Fn() -> Result<Worker, Error>,
     (queue, pollers): (&'static str, &PollerStatus),
     stop: &CancellationToken,
@@ -311,9 +328,12 @@ async fn supervise(
         };
         let (ended, ()) = tokio::join!(work, shutdown);
         if let Err(error) = ended {
-            tracing::error!(%error, "worker failed; restarting");
+            tracing::error!(namespace, %error, "worker failed; restarting");
+            // Only then the client accepts another one for the same task queue.
+            end();
+            let delay = if namespace == NAMESPACE { RESTART_DELAY } else { NAMESPACE_INTERVAL };
             tokio::select! {
-                () = tokio::time::sleep(RESTART_DELAY) => {}
+                () = tokio::time::sleep(delay) => {}
                 () = stop.cancelled() => {}
             }
         }

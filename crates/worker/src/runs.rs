@@ -189,6 +189,11 @@ pub(crate) fn agent_for<'a>(
     Ok((name.parse().map_err(|_| missing())?, agent))
 }
 
+fn waiting_run(ctx: &JobContext) -> WaitingRun {
+    let (priority, since) = (ctx.task.priority, ctx.task_loop.since);
+    WaitingRun { holder: ctx.run_id().to_string(), priority, since }
+}
+
 /// Runs agents in their sandboxes, and records their runs. Clones share the slots.
 #[derive(Clone)]
 pub(crate) struct AgentRunner {
@@ -203,6 +208,8 @@ pub(crate) struct AgentRunner {
     egress: EgressProxy,
     /// Limit on read-only agents, which the agent task queue does not count.
     read_only_slots: SlotQueue,
+    /// Limit on the other agents in all namespaces together.
+    agent_slots: SlotQueue,
 }
 
 impl AgentRunner {
@@ -215,7 +222,24 @@ impl AgentRunner {
     ) -> Result<Self, Error> {
         let gateway = Gateway::open(Some(&config.data_dir.join(GATEWAY_SOCKET))).await?;
         let read_only_slots = SlotQueue::new(config.slots);
-        Ok(Self { config, store, knowledge, contents, processes, gateway, egress, read_only_slots })
+        let agent_slots = SlotQueue::new(config.slots);
+        Ok(Self {
+            config,
+            store,
+            knowledge,
+            contents,
+            processes,
+            gateway,
+            egress,
+            read_only_slots,
+            agent_slots,
+        })
+    }
+
+    /// Waits for a free slot for an agent of the agent pool, in the order of priority. The task queue of
+    /// each namespace has as many slots, so agents of a single namespace never wait here.
+    pub(crate) async fn agent_slot(&self, ctx: &JobContext) -> Result<UsedSlot, Error> {
+        self.agent_slots.acquire(waiting_run(ctx), &ctx.stop).await
     }
 
     /// Waits for a free slot for an agent with read-only access, in the order of priority.
@@ -224,9 +248,7 @@ impl AgentRunner {
         ctx: &JobContext,
         stop: &CancellationToken,
     ) -> Result<UsedSlot, Error> {
-        let (priority, since) = (ctx.task.priority, ctx.task_loop.since);
-        let run = WaitingRun { holder: ctx.run_id().to_string(), priority, since };
-        self.read_only_slots.acquire(run, stop).await
+        self.read_only_slots.acquire(waiting_run(ctx), stop).await
     }
 
     /// Runs an agent that plans or judges, once a slot for such agents is free.

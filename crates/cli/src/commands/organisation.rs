@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
+use tamma_flow::NAMESPACE;
 use tamma_server::dto::{
     NewOrganisation, OrganisationGrant, OrganisationList, OrganisationView, ProjectTransfer,
 };
@@ -19,7 +20,7 @@ pub(crate) enum Command {
     /// Add an organisation (operators only)
     ///
     /// It has no projects and no people yet. Give it projects with `tamma organisation transfer`, and an
-    /// administrator with `tamma organisation grant`.
+    /// administrator with `tamma organisation grant`. Its workflows get a Temporal namespace of their own.
     Add(AddOrganisationArgs),
     /// List the organisations that you administer
     ///
@@ -36,7 +37,8 @@ pub(crate) enum Command {
     Revoke(RevokeOrganisationArgs),
     /// Give a project to an organisation (operators only)
     ///
-    /// Roles in the project stay. Roles in the organisation that it leaves no longer apply to it.
+    /// Roles in the project stay. Roles in the organisation that it leaves no longer apply to it. Open tasks
+    /// finish in the Temporal namespace in which they started.
     Transfer(TransferArgs),
 }
 
@@ -45,6 +47,9 @@ pub(crate) struct AddOrganisationArgs {
     /// Unique name: 1 to 40 of a-z, 0-9 and `-`
     #[arg(value_name = "ORGANISATION")]
     organisation: String,
+    /// Temporal namespace of its workflows; can exist [default: a new one, `tamma-` and the name]
+    #[arg(long, value_name = "NAME")]
+    namespace: Option<String>,
     #[command(flatten)]
     identity: IdentityArgs,
     #[command(flatten)]
@@ -101,7 +106,8 @@ pub(crate) struct TransferArgs {
 pub(super) fn run(command: &Command) -> Result<ExitCode> {
     match command {
         Command::Add(arguments) => {
-            let new = NewOrganisation { name: arguments.organisation.clone() };
+            let AddOrganisationArgs { organisation, namespace, .. } = arguments;
+            let new = NewOrganisation { name: organisation.clone(), namespace: namespace.clone() };
             change("/organisations", &new, &arguments.identity, &arguments.target)
         }
         Command::List(arguments) => list(arguments),
@@ -166,13 +172,14 @@ fn list(arguments: &ListOrganisationsArgs) -> Result<ExitCode> {
 }
 
 fn format_organisations(organisations: &[OrganisationView]) -> String {
-    let mut table = new_table(&["ORGANISATION", "PROJECTS"]);
+    let mut table = new_table(&["ORGANISATION", "NAMESPACE", "PROJECTS"]);
     let mut roles = new_table(&["ORGANISATION", "PERSON", "ROLE"]);
     for organisation in organisations {
         let name = sanitize(&organisation.name);
         let projects: Vec<_> = organisation.projects.iter().map(|it| sanitize(it)).collect();
         let projects = if projects.is_empty() { "none".to_owned() } else { projects.join(", ") };
-        table.add_row([name.clone(), projects]);
+        let namespace = sanitize(organisation.namespace.as_deref().unwrap_or(NAMESPACE));
+        table.add_row([name.clone(), namespace, projects]);
         for (person, role) in &organisation.roles {
             roles.add_row([name.clone(), sanitize(person), role.clone()]);
         }
@@ -193,6 +200,7 @@ mod tests {
         let view = |name: &str, projects: &[&str], roles: &[(&str, &str)]| OrganisationView {
             id: uuid::Uuid::from_u128(1),
             name: name.to_owned(),
+            namespace: (name == "acme").then(|| "tamma-acme".to_owned()),
             projects: projects.iter().map(|it| (*it).to_owned()).collect(),
             roles: roles.iter().map(|(name, role)| ((*name).into(), (*role).into())).collect(),
             created_by: None,
@@ -201,7 +209,7 @@ mod tests {
         let views =
             [view("acme", &[], &[("Ada", "administrator")]), view("default", &["shop"], &[])];
         let text = format_organisations(&views);
-        assert!(text.contains("acme") && text.contains("none"), "{text}");
+        assert!(text.contains("tamma-acme") && text.contains("none"), "{text}");
         assert!(text.contains("Ada") && text.contains("administrator"), "{text}");
         assert!(!format_organisations(&views[1..]).contains("PERSON"));
     }

@@ -13,8 +13,8 @@ use tamma_core::requested_permissions::requested_permissions;
 use tamma_core::task::{Priority, Task, TaskEdit};
 use tamma_core::task_loop::{self, Refusal, TaskLoop};
 use tamma_flow::{ActionRequest, ActionResponse, TaskWorkflow, workflow_id};
-use temporalio_client::WorkflowExecuteUpdateOptions;
 use temporalio_client::errors::WorkflowUpdateError;
+use temporalio_client::{Client, WorkflowExecuteUpdateOptions};
 use tokio::time::error::Elapsed;
 
 use super::policies::PolicyAction;
@@ -64,13 +64,14 @@ impl App {
         let auth = Some(by.authentication());
         let request = ActionRequest { at: clock::now(), by: by.name.clone(), auth, action };
         let key = key.unwrap_or_else(|| clock::new_id().to_string());
-        let mut sent = Box::pin(self.send_action(task, &request, &key)).await;
+        let client = self.workflow_client(task.0).await?;
+        let mut sent = Box::pin(send_action(&client, task, &request, &key)).await;
         // A workflow that was terminated or lost is replaced first, so that the task can at least be
         // cancelled.
         if matches!(sent, Ok(Err(WorkflowUpdateError::NotFound(_))))
             && matches!(Box::pin(self.compare_task(task, None)).await?, Comparison::Recovered)
         {
-            sent = Box::pin(self.send_action(task, &request, &key)).await;
+            sent = Box::pin(send_action(&client, task, &request, &key)).await;
         }
         let status = match sent {
             Ok(Ok(Ok(status))) => status,
@@ -120,19 +121,6 @@ impl App {
             }
         }
         Ok(Permission::from(task_loop::AnswerKind::Reply))
-    }
-
-    /// Sends an action to the workflow of a task.
-    async fn send_action(
-        &self,
-        task: TaskId,
-        request: &ActionRequest,
-        key: &str,
-    ) -> Result<Result<ActionResponse, WorkflowUpdateError>, Elapsed> {
-        let options = WorkflowExecuteUpdateOptions::builder().update_id(key.to_owned()).build();
-        let handle = self.temporal.get_workflow_handle::<TaskWorkflow>(workflow_id(task));
-        let update = handle.execute_update(TaskWorkflow::ask, request.clone(), options);
-        tokio::time::timeout(TEMPORAL_TIMEOUT, update).await
     }
 
     /// Converts a failed workflow update to an error for the person.
@@ -252,6 +240,19 @@ impl App {
             reason,
         })
     }
+}
+
+/// Sends an action to the workflow of a task.
+async fn send_action(
+    client: &Client,
+    task: TaskId,
+    request: &ActionRequest,
+    key: &str,
+) -> Result<Result<ActionResponse, WorkflowUpdateError>, Elapsed> {
+    let options = WorkflowExecuteUpdateOptions::builder().update_id(key.to_owned()).build();
+    let handle = client.get_workflow_handle::<TaskWorkflow>(workflow_id(task));
+    let update = handle.execute_update(TaskWorkflow::ask, request.clone(), options);
+    tokio::time::timeout(TEMPORAL_TIMEOUT, update).await
 }
 
 /// Returns the current labels with some added and others removed.

@@ -19,7 +19,7 @@ use tamma_flow::{
 };
 use temporalio_client::errors::WorkflowStartError;
 use temporalio_client::{
-    WorkflowFetchHistoryOptions, WorkflowIdConflictPolicy, WorkflowIdReusePolicy,
+    Client, WorkflowFetchHistoryOptions, WorkflowIdConflictPolicy, WorkflowIdReusePolicy,
     WorkflowStartOptions,
 };
 use temporalio_common::protos::temporal::api::history::v1::HistoryEvent;
@@ -107,12 +107,13 @@ impl App {
         let tuning = self.tuning_for(behaviour);
         let input = WorkflowInput { rules: rules.clone(), tuning, origin };
         let reuse = WorkflowIdReusePolicy::RejectDuplicate;
-        let started = self.start_workflow(input, &first.next, reuse).await?;
+        let client = self.place_workflow(id.0, project.id).await?;
+        let started = start_workflow(&client, input, &first.next, reuse).await?;
         let created = matches!(started, StartedWorkflow::New(_));
         if created {
             self.store.insert_task(&task, &first, &rules).await?;
         } else {
-            self.save_started_task(&task).await?;
+            self.save_started_task(&client, &task).await?;
         }
         Ok(AddedTask { created, task: self.task_card(id).await? })
     }
@@ -145,8 +146,8 @@ impl App {
 
     /// Saves a task whose workflow an earlier request has started. Time, person and rules come
     /// from the workflow's input, because those of this request can differ.
-    async fn save_started_task(&self, task: &Task) -> Result<(), Error> {
-        let WorkflowInput { rules, origin, .. } = self.workflow_input(task.id).await?;
+    async fn save_started_task(&self, client: &Client, task: &Task) -> Result<(), Error> {
+        let WorkflowInput { rules, origin, .. } = self.workflow_input(client, task.id).await?;
         let WorkflowOrigin::New { received, task: started } = origin else {
             // A continued workflow was saved during its first run.
             return Ok(());
@@ -159,9 +160,13 @@ impl App {
     }
 
     /// Returns the input of a task's workflow, from the first event of its history.
-    pub(super) async fn workflow_input(&self, task: TaskId) -> Result<WorkflowInput, Error> {
+    pub(super) async fn workflow_input(
+        &self,
+        client: &Client,
+        task: TaskId,
+    ) -> Result<WorkflowInput, Error> {
         let unavailable = |source| Error::Unavailable { what: "Temporal", source };
-        let handle = self.temporal.get_workflow_handle::<TaskWorkflow>(workflow_id(task));
+        let handle = client.get_workflow_handle::<TaskWorkflow>(workflow_id(task));
         let mut history = handle.fetch_history(WorkflowFetchHistoryOptions::default());
         let event = match tokio::time::timeout(TEMPORAL_TIMEOUT, history.next()).await {
             Ok(Some(event)) => event.map_err(|error| unavailable(error.into()))?,
@@ -170,34 +175,32 @@ impl App {
         };
         workflow_input(self.open_payloads(event).await?)
     }
+}
 
-    /// Starts the workflow of a task at a state of its state machine.
-    pub(super) async fn start_workflow(
-        &self,
-        input: WorkflowInput,
-        task_loop: &TaskLoop,
-        reuse: WorkflowIdReusePolicy,
-    ) -> Result<StartedWorkflow, Error> {
-        let options = WorkflowStartOptions::new(TASK_QUEUE.to_owned(), workflow_id(task_loop.task))
-            .id_conflict_policy(WorkflowIdConflictPolicy::Fail)
-            .id_reuse_policy(reuse)
-            .task_timeout(TASK_TIMEOUT)
-            .search_attributes(SearchAttributes::new(search_attributes::initial_values(task_loop)))
-            // No summary: Temporal's client would not seal it.
-            .build();
-        let started = self.temporal.start_workflow(TaskWorkflow::run, input, options);
-        match tokio::time::timeout(TEMPORAL_TIMEOUT, started).await {
-            Ok(Ok(handle)) => {
-                Ok(StartedWorkflow::New(handle.run_id().unwrap_or_default().to_owned()))
-            }
-            // Started by an earlier request; it may already be closed.
-            Ok(Err(WorkflowStartError::AlreadyStarted { .. })) => Ok(StartedWorkflow::Existing),
-            Ok(Err(error @ WorkflowStartError::PayloadConversion(_))) => {
-                Err(Error::Internal(error.into()))
-            }
-            Ok(Err(error)) => Err(Error::Unavailable { what: "Temporal", source: error.into() }),
-            Err(late) => Err(Error::Unavailable { what: "Temporal", source: late.into() }),
+/// Starts the workflow of a task at a state of its state machine.
+pub(super) async fn start_workflow(
+    client: &Client,
+    input: WorkflowInput,
+    task_loop: &TaskLoop,
+    reuse: WorkflowIdReusePolicy,
+) -> Result<StartedWorkflow, Error> {
+    let options = WorkflowStartOptions::new(TASK_QUEUE.to_owned(), workflow_id(task_loop.task))
+        .id_conflict_policy(WorkflowIdConflictPolicy::Fail)
+        .id_reuse_policy(reuse)
+        .task_timeout(TASK_TIMEOUT)
+        .search_attributes(SearchAttributes::new(search_attributes::initial_values(task_loop)))
+        // No summary: Temporal's client would not seal it.
+        .build();
+    let started = client.start_workflow(TaskWorkflow::run, input, options);
+    match tokio::time::timeout(TEMPORAL_TIMEOUT, started).await {
+        Ok(Ok(handle)) => Ok(StartedWorkflow::New(handle.run_id().unwrap_or_default().to_owned())),
+        // Started by an earlier request; it may already be closed.
+        Ok(Err(WorkflowStartError::AlreadyStarted { .. })) => Ok(StartedWorkflow::Existing),
+        Ok(Err(error @ WorkflowStartError::PayloadConversion(_))) => {
+            Err(Error::Internal(error.into()))
         }
+        Ok(Err(error)) => Err(Error::Unavailable { what: "Temporal", source: error.into() }),
+        Err(late) => Err(Error::Unavailable { what: "Temporal", source: late.into() }),
     }
 }
 

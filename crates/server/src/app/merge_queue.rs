@@ -17,6 +17,7 @@ use super::{App, Error, Principal, TEMPORAL_TIMEOUT};
 use crate::audit;
 use crate::clock;
 use crate::dto::{MergeQueueActionBody, MergeQueueView, QueueBuildView, QueueEntryView};
+use crate::temporal_namespace::client_in;
 
 /// Maximum number of entries that are shown for each queue.
 const MAX_ENTRIES: u32 = 100;
@@ -80,9 +81,9 @@ impl App {
         let action = if pause { QueueAction::Pause { reason } } else { QueueAction::Resume };
         let request = QueueActionRequest { at: clock::now(), by: by.name.clone(), action };
         let queue = address(&stored);
-        let handle = self
-            .temporal
-            .get_workflow_handle::<MergeQueueWorkflow>(merge_queue_workflow_id(&queue));
+        let client = client_in(&self.temporal, stored.namespace.as_deref());
+        let handle =
+            client.get_workflow_handle::<MergeQueueWorkflow>(merge_queue_workflow_id(&queue));
         let key = clock::new_id().to_string();
         let options = WorkflowExecuteUpdateOptions::builder().update_id(key).build();
         let update = handle.execute_update(MergeQueueWorkflow::act, request, options);

@@ -1,8 +1,11 @@
 //! Organisations: operators add them and give them projects, administrators grant roles in them.
 
 use tamma_core::access::{AccessRights, OrganisationRole};
+use tamma_core::format::capitalize;
 use tamma_core::ids::OrganisationId;
+use tamma_flow::NAMESPACE;
 use tamma_store::{Conflict, Organisation, OrganisationChange};
+use temporalio_client::tonic::Code;
 use uuid::Uuid;
 
 use super::people::parse_name;
@@ -12,9 +15,13 @@ use crate::clock;
 use crate::dto::{
     NewOrganisation, OrganisationGrant, OrganisationList, OrganisationView, ProjectTransfer,
 };
+use crate::temporal_namespace::{NamespaceError, prepare_namespace};
 
 /// Maximum length of a name, in characters.
 const MAX_NAME: usize = 40;
+
+/// Maximum length of a Temporal namespace, in characters.
+const MAX_NAMESPACE: usize = 200;
 
 impl App {
     /// Returns the organisations that a caller administers.
@@ -53,14 +60,29 @@ impl App {
                     .to_owned(),
             ));
         }
+        let namespace = match &new.namespace {
+            Some(namespace) => parse_namespace(namespace)?,
+            None => format!("tamma-{name}"),
+        };
+        let namespace = Some(namespace).filter(|namespace| namespace != NAMESPACE);
+        // Before anything is created in Temporal; the database compares again.
+        for other in self.store.organisations().await? {
+            if other.name == name {
+                return Err(name_taken(&name));
+            }
+            if namespace.is_some() && other.namespace == namespace {
+                return Err(namespace_taken(&other.name));
+            }
+        }
+        if let Some(namespace) = &namespace {
+            let is_named = new.namespace.is_some();
+            prepare_namespace(&self.temporal, namespace, is_named).await.map_err(not_prepared)?;
+        }
         let id = OrganisationId(clock::new_id());
-        match self.store.add_organisation(id, &name, &by.name).await {
+        match self.store.add_organisation(id, (&name, namespace.as_deref()), &by.name).await {
             Ok(()) => {}
             Err(tamma_store::Error::Conflict(Conflict::Constraint(_))) => {
-                return Err(Error::invalid(
-                    format!("The organisation `{name}` exists already."),
-                    "Choose another name.",
-                ));
+                return Err(name_taken(&name));
             }
             Err(error) => return Err(error.into()),
         }
@@ -147,6 +169,7 @@ impl App {
         Ok(OrganisationView {
             id: organisation.id.0,
             name: organisation.name,
+            namespace: organisation.namespace,
             projects: organisation.projects.into_keys().collect(),
             roles: roles.into_iter().map(|(name, role)| (name, role.to_string())).collect(),
             created_by: organisation.created_by,
@@ -184,6 +207,61 @@ fn parse_organisation_name(text: &str) -> Result<String, Error> {
     Ok(name.to_owned())
 }
 
+fn parse_namespace(text: &str) -> Result<String, Error> {
+    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
+    let name = text.trim();
+    if name.is_empty() || name.len() > MAX_NAMESPACE || !name.chars().all(is_plain) {
+        let text: String = name.chars().take(MAX_NAME).collect();
+        return Err(Error::invalid(
+            format!("`{text}` cannot be a Temporal namespace."),
+            format!("Use 1 to {MAX_NAMESPACE} of letters, digits, `-`, `_` and `.`."),
+        ));
+    }
+    Ok(name.to_owned())
+}
+
+fn name_taken(name: &str) -> Error {
+    Error::invalid(format!("The organisation `{name}` exists already."), "Choose another name.")
+}
+
+fn namespace_taken(owner: &str) -> Error {
+    Error::invalid(
+        format!("The organisation `{owner}` has this Temporal namespace."),
+        "Choose another namespace.",
+    )
+}
+
+/// Converts the error of a namespace to one that tells the operator what to do.
+fn not_prepared(error: NamespaceError) -> Error {
+    let text = error.to_string();
+    match error {
+        NamespaceError::Exists(namespace) => Error::invalid(
+            format!("The Temporal namespace `{namespace}` exists already."),
+            format!("If it is meant for this organisation, add `--namespace {namespace}`."),
+        ),
+        NamespaceError::Refused { status, .. }
+        | NamespaceError::SearchAttributes { status, .. }
+            if is_passing(status.code()) =>
+        {
+            Error::Unavailable { what: "Temporal", source: status }
+        }
+        NamespaceError::Refused { .. } => Error::invalid(
+            format!("{}.", capitalize(&text)),
+            "Create it in Temporal, then name it with `--namespace` (docs/organisations.md).",
+        ),
+        NamespaceError::SearchAttributes { .. } => Error::invalid(
+            format!("{}.", capitalize(&text)),
+            "Create them in Temporal as Keyword: TammaPhase, TammaState, TammaProject, \
+             TammaPriority and TammaRisk.",
+        ),
+    }
+}
+
+/// Returns `true` for an error that may be gone at the next attempt.
+fn is_passing(code: Code) -> bool {
+    matches!(code, Code::Unavailable | Code::DeadlineExceeded | Code::ResourceExhausted)
+}
+
 fn parse_organisation_role(text: &str) -> Result<OrganisationRole, Error> {
     text.trim().parse().map_err(|_| {
         let text: String = text.chars().take(40).collect();
@@ -204,6 +282,10 @@ mod tests {
         assert_eq!(parse_organisation_name(" acme-2 ").ok().as_deref(), Some("acme-2"));
         for name in ["", " ", "Acme", "a b", "a/b", "é", &"x".repeat(41)] {
             assert!(parse_organisation_name(name).is_err(), "{name}");
+        }
+        assert_eq!(parse_namespace(" acme.a1b2c ").ok().as_deref(), Some("acme.a1b2c"));
+        for name in ["", "a b", "a/b", "é", &"x".repeat(201)] {
+            assert!(parse_namespace(name).is_err(), "{name}");
         }
         assert!(parse_organisation_role("administrator").is_ok());
         assert!(parse_organisation_role("operator").is_err());

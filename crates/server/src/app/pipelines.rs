@@ -128,7 +128,13 @@ impl App {
                 .id_reuse_policy(WorkflowIdReusePolicy::AllowDuplicate)
                 .task_timeout(TASK_TIMEOUT)
                 .build();
-        let started = self.temporal.start_workflow(PipelineWorkflow::run, input, options);
+        // Later runs stay where the first one was, and so do the tasks of the story.
+        let client = if story.number == 0 {
+            self.place_workflow(story.id.0, story.project).await?
+        } else {
+            self.workflow_client(story.id.0).await?
+        };
+        let started = client.start_workflow(PipelineWorkflow::run, input, options);
         match tokio::time::timeout(TEMPORAL_TIMEOUT, started).await {
             Ok(Ok(_)) => {}
             Ok(Err(WorkflowStartError::AlreadyStarted { .. })) => {
@@ -169,8 +175,8 @@ impl App {
         let request = PipelineActionRequest { at: clock::now(), by: by.name.clone(), action };
         let key = clock::new_id().to_string();
         let options = WorkflowExecuteUpdateOptions::builder().update_id(key).build();
-        let handle =
-            self.temporal.get_workflow_handle::<PipelineWorkflow>(pipeline_workflow_id(id));
+        let client = self.workflow_client(id.0).await?;
+        let handle = client.get_workflow_handle::<PipelineWorkflow>(pipeline_workflow_id(id));
         let update = handle.execute_update(PipelineWorkflow::act, request, options);
         match tokio::time::timeout(TEMPORAL_TIMEOUT, update).await {
             Ok(Ok(Ok(_))) => self.pipeline_view(id).await,

@@ -13,6 +13,10 @@ use uuid::Uuid;
 pub struct NewOrganisation {
     /// Unique name: 1 to 40 of a-z, 0-9 and `-`.
     pub name: String,
+    /// Temporal namespace of its workflows, which can exist already. Omitted, one named `tamma-` and the
+    /// name is created.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
 }
 
 /// Request to grant a role in an organisation, or to take it away.
@@ -52,6 +56,9 @@ pub struct OrganisationView {
     pub id: Uuid,
     /// Unique name.
     pub name: String,
+    /// Temporal namespace of its workflows; omitted for that of the installation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
     /// Names of its projects.
     pub projects: Vec<String>,
     /// Roles in the organisation, by name of the person. Roles in single projects are not among them.

@@ -201,7 +201,9 @@ impl Matrix {
             "POST /api/v1/access" => {
                 json!({ "project": "greeter", "person": "Zoe", "role": "viewer" })
             }
-            "POST /api/v1/organisations" => json!({ "name": format!("of-{caller}") }),
+            "POST /api/v1/organisations" => {
+                json!({ "name": format!("of-{caller}"), "namespace": "default" })
+            }
             "POST /api/v1/organisations/access" => {
                 json!({ "organisation": "default", "person": "Zoe", "role": "viewer" })
             }

@@ -19,6 +19,7 @@ mod lists;
 mod live;
 mod many_tasks;
 mod monitoring;
+mod namespaces;
 mod organisations;
 mod oversight;
 mod pages;

@@ -2,6 +2,7 @@
 
 use reqwest::Method;
 use serde_json::{Value, json};
+use tamma_flow::NAMESPACE;
 use tamma_server::{ApiServer, ServerConfig};
 
 use crate::browser::StoredTask;
@@ -17,7 +18,8 @@ impl Tenants {
         let server = TestServer::new().await;
         let this = Self { server };
         for (organisation, project) in [("acme", "rockets"), ("globex", "lasers")] {
-            this.operate("/organisations", json!({ "name": organisation })).await;
+            let new = json!({ "name": organisation, "namespace": NAMESPACE });
+            this.operate("/organisations", new).await;
             let repository = format!("/{project}");
             let project_id = json!({ "name": project, "repository": repository });
             this.operate("/projects", project_id).await;

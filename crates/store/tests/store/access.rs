@@ -210,8 +210,8 @@ fn every_list_of_project_data_carries_the_limit() {
 async fn a_role_in_an_organisation_follows_its_projects() {
     let (_database, store) = fresh().await;
     let acme = OrganisationId(Uuid::from_u128(7));
-    store.add_organisation(acme, "acme", &name("Grace")).await.expect("added");
-    let again = store.add_organisation(OTHER_ORGANISATION, "acme", &name("Grace")).await;
+    store.add_organisation(acme, ("acme", None), &name("Grace")).await.expect("added");
+    let again = store.add_organisation(OTHER_ORGANISATION, ("acme", None), &name("Grace")).await;
     assert!(matches!(again, Err(Error::Conflict(_))), "{again:?}");
     let membership = async || {
         Membership::from_grants(&store.grants_of(&name("ada"), &[]).await.expect("grants"))

@@ -21,6 +21,7 @@ mod leases;
 mod lessons;
 mod line_comments;
 mod lists;
+mod namespaces;
 mod pipelines;
 mod query_plans;
 mod reconciliation;

@@ -33,7 +33,7 @@ async fn tenants() -> (TestDatabase, Store, RecordedTask) {
     store.register_project(&lasers).await.expect("registered");
     let grace: Name = "Grace".parse().expect("name");
     for (organisation, name, project) in [(ACME, "acme", PROJECT), (GLOBEX, "globex", LASERS)] {
-        store.add_organisation(organisation, name, &grace).await.expect("added");
+        store.add_organisation(organisation, (name, None), &grace).await.expect("added");
         store.move_project(project, organisation).await.expect("moved");
     }
     let recorded = RecordedTask::new(1, careful()).until(State::Validated);

@@ -28,6 +28,7 @@ pub(super) async fn run(
     worktree: &Worktree,
     keep_end: KeepRun,
 ) -> Result<PhaseEnd, Error> {
+    let _slot = services.agents.agent_slot(&ctx.job).await?;
     let host = (&*services.config, &services.processes, &services.egress, &services.store);
     set_up_worktree(host, &ctx.job, &ctx.project, worktree).await?;
     let phase = ctx.phase();

@@ -55,6 +55,8 @@ pub(crate) struct Cluster {
     pub(crate) fault_injection: FaultInjection,
     /// Time that jobs get to end when the worker stops.
     pub(crate) drain: Duration,
+    /// Number of agents that can run at once.
+    pub(crate) slots: usize,
 }
 
 impl Cluster {
@@ -91,6 +93,7 @@ impl Cluster {
             test_environment: BTreeMap::new(),
             fault_injection: FaultInjection::none(),
             drain: Duration::ZERO,
+            slots: 2,
         }
     }
 
@@ -154,6 +157,7 @@ impl Cluster {
             allow_project_prompts: self.allow_project_prompts,
             fault_injection: self.fault_injection.clone(),
             drain: self.drain,
+            slots: self.slots,
             operator: OperatorConfig {
                 test_environment: self.test_environment.clone(),
                 ..test_operator()
