@@ -396,6 +396,14 @@ async fn a_later_file_has_its_mark_its_labels_and_its_comments() {
     assert!(html.contains("class=\"dfile later\" id=\"f19\""), "{html}");
     assert!(html.contains("class=\"dfile later\" id=\"f21\""), "{html}");
     assert_eq!(html.matches("class=\"laters\"").count(), 2, "{html}");
+    // A page of an earlier commit gets no files of a newer one, which have other numbers.
+    let name = crate::browser::between(&html, "class=\"dfile later\" id=\"f30\"", "</section>");
+    let href = crate::browser::between(name, "data-load=\"", "\"").replace("&#38;", "&");
+    assert_eq!(sections(&browser.page(&href).await), (1, 0), "{href}");
+    add_change(&server, stored.id, 8, world::commit(10), PATCH).await;
+    let (status, refused) = browser.get(&href).await;
+    assert_eq!(status, 409, "{refused}");
+    assert!(refused.contains("has replaced commit"), "{refused}");
     server.end().await;
 }
 
