@@ -45,6 +45,7 @@ mod retention;
 mod runs;
 mod saved_views;
 mod schema;
+mod search_query;
 mod sessions;
 mod statistics;
 mod steps;
