@@ -132,13 +132,11 @@ fn pushed_or_rejected(branch: String, output: GitOutput) -> Result<PushOutcome, 
 
 /// Returns the error of a push that the repository did not accept.
 pub(crate) fn rejection(branch: String, output: GitOutput) -> Error {
-    let is_busy = !output.text().contains("hook declined")
-        && output.stderr.lines().any(|line| {
-            line.contains("cannot lock ref")
-                && [".lock': File exists", "reference already exists", "but expected"]
-                    .iter()
-                    .any(|reason| line.contains(reason))
-        });
-    let text = output.stderr;
+    let text = output.stderr.clone();
+    let is_locked = text.lines().any(|line| {
+        let reasons = [".lock': File exists", "reference already exists", "but expected"];
+        line.contains("cannot lock ref") && reasons.iter().any(|reason| line.contains(reason))
+    });
+    let is_busy = is_locked && !output.text().contains("hook declined");
     if is_busy { Error::Busy { branch, text } } else { Error::Rejected { branch, text } }
 }

@@ -334,8 +334,12 @@ impl Store {
         Ok(())
     }
 
-    /// Records the final outcome of deliveries that were sent together.
+    /// Records the final outcome of deliveries that were sent together. An alert that asks nothing is
+    /// settled when its last delivery ends, if a receiver got it.
     pub async fn end_deliveries(&self, ids: &[Uuid], end: DeliveryEnd) -> Result<()> {
+        if ids.is_empty() {
+            return Ok(());
+        }
         sqlx::query!(
             "WITH ended AS (
                 UPDATE deliveries SET
@@ -349,6 +353,24 @@ impl Store {
              ON CONFLICT DO NOTHING",
             ids,
             end.to_string(),
+        )
+        .execute(&self.steps)
+        .await?;
+        // Not in the statement above, which would not see that another server has just ended a
+        // delivery of the same alert.
+        sqlx::query!(
+            "UPDATE alerts SET settled_at = clock_timestamp()
+             WHERE question IS NULL AND settled_at IS NULL
+                AND id IN (SELECT alert FROM deliveries WHERE id = ANY($1))
+                AND EXISTS (
+                    SELECT FROM deliveries AS sent
+                    WHERE sent.alert = alerts.id AND sent.outcome = 'delivered'
+                )
+                AND NOT EXISTS (
+                    SELECT FROM deliveries AS pending
+                    WHERE pending.alert = alerts.id AND pending.ended_at IS NULL
+                )",
+            ids,
         )
         .execute(&self.steps)
         .await?;

@@ -55,6 +55,7 @@ mod row_security;
 mod runs;
 mod saved_views;
 mod schema;
+mod search_query;
 mod servers;
 mod sessions;
 mod statistics;

@@ -4,12 +4,13 @@ use std::collections::BTreeSet;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use tamma_core::actor::Actor;
+use tamma_core::cause::AlertCause;
 use tamma_core::task_loop::{Action, AlertSeverity, EventKind, State};
 use tamma_store::{ClaimedDelivery, DeliveryEnd, NewDelivery, Store};
 use tamma_testkit::postgres::TestDatabase;
 use uuid::Uuid;
 
-use crate::recorded_task::{RecordedTask, careful, register};
+use crate::recorded_task::{PROJECT, RecordedTask, careful, register};
 
 async fn fresh() -> (TestDatabase, Store) {
     let database = TestDatabase::fresh().await.expect("test database");
@@ -166,6 +167,47 @@ async fn attempts_are_recorded_and_released_claims_are_not() {
     let attempts = store.delivery_attempts(id).await.expect("read");
     let attempts: Vec<_> = attempts.into_iter().map(|it| (it.number, it.error)).collect();
     assert_eq!(attempts, [(1, Some("busy ".to_owned())), (2, None)]);
+}
+
+#[tokio::test]
+async fn alert_that_asks_nothing_is_settled_by_its_last_delivery() {
+    let (_database, store) = fresh().await;
+    let recorded = asking(1);
+    write(&store, &recorded).await;
+    let task = recorded.task.id;
+    let cause = AlertCause::CostWarning;
+    store.send_alert(task, PROJECT, cause, AlertSeverity::Warning).await.expect("sent");
+    let settled = async |cause: AlertCause| {
+        let alerts = store.alerts(task).await.expect("alerts");
+        alerts.iter().find(|alert| alert.cause == cause).expect("alert").settled_at.is_some()
+    };
+    assert_eq!(dispatch_all(&store, &["a", "b"], false, AT_ONCE).await, 2);
+    let (informing, questions): (Vec<_>, Vec<_>) =
+        claim(&store).await.into_iter().partition(|one| one.cause == cause);
+    let [first, second] = &informing[..] else { panic!("{informing:?}") };
+    store.end_deliveries(&[first.id], DeliveryEnd::Delivered).await.expect("ended");
+    assert!(!settled(cause).await, "the other receiver has not got it");
+    store.end_deliveries(&[second.id], DeliveryEnd::GivenUp).await.expect("ended");
+    assert!(settled(cause).await);
+    // A question is settled by its answer.
+    let question = questions[0].cause;
+    let ids: Vec<_> = questions.iter().map(|one| one.id).collect();
+    store.end_deliveries(&ids, DeliveryEnd::Delivered).await.expect("ended");
+    assert!(!settled(question).await);
+}
+
+#[tokio::test]
+async fn alert_that_nobody_got_stays_open() {
+    let (_database, store) = fresh().await;
+    let recorded = RecordedTask::new(1, careful());
+    write(&store, &recorded).await;
+    let (task, cause) = (recorded.task.id, AlertCause::CostWarning);
+    store.send_alert(task, PROJECT, cause, AlertSeverity::Warning).await.expect("sent");
+    dispatch_all(&store, &["a"], false, AT_ONCE).await;
+    let id = claim(&store).await[0].id;
+    store.end_deliveries(&[id], DeliveryEnd::GivenUp).await.expect("ended");
+    let alerts = store.alerts(task).await.expect("alerts");
+    assert_eq!(alerts.iter().map(|alert| alert.settled_at).collect::<Vec<_>>(), [None]);
 }
 
 /// Advances time until the reminder is due.
