@@ -165,7 +165,7 @@ impl TaskTrace {
 
     /// Returns the number of spans by name.
     pub(super) fn names(&self) -> BTreeMap<&str, usize> {
-        let mut names = BTreeMap::new();
+        let mut names: BTreeMap<&str, usize> = BTreeMap::new();
         for span in self.spans.values() {
             *names.entry(span.name.as_str()).or_default() += 1;
         }

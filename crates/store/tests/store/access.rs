@@ -178,7 +178,7 @@ fn every_list_of_project_data_carries_the_limit() {
         "task = $1",
         "WHERE project = $1",
         "WHERE r.project = $1",
-        "$1 = ANY(depends_on)",
+        "$1 = ANY(tasks.depends_on)",
         "id = ANY($1)",
         "unnest($1::uuid []) AS wanted",
         "INSERT INTO",
