@@ -79,9 +79,9 @@ impl Store {
         now: Timestamp,
     ) -> Result<Option<SessionRecord>> {
         let row = sqlx::query!(
-            r#"SELECT session.person, session.token, session.last_used_at,
-                   token.method AS "method?", token.role AS "role?",
-                   token.projects AS "projects?", login.id AS "login?"
+            r#"SELECT session.person AS "person!", session.token AS "token?",
+                   session.last_used_at AS "last_used_at?", token.method AS "method?",
+                   token.role AS "role?", token.projects AS "projects?", login.id AS "login?"
                FROM sessions AS session
                LEFT JOIN live_tokens AS token
                    ON token.hash = session.token

@@ -93,7 +93,8 @@ impl Store {
     /// Returns the identity of a subject, if it is known.
     pub async fn identity(&self, issuer: &str, subject: &str) -> Result<Option<Identity>> {
         let row = sqlx::query!(
-            r#"SELECT identities.person, identities.linked_by IS NOT NULL AS "is_linked!",
+            r#"SELECT identities.person AS "person!",
+                   identities.linked_by IS NOT NULL AS "is_linked!",
                    accounts.deactivated_at IS NOT NULL AS "is_deactivated!"
                FROM identities
                LEFT JOIN accounts ON lower(accounts.name) = lower(identities.person)

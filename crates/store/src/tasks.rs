@@ -113,7 +113,7 @@ impl Store {
     /// their workflows.
     pub async fn waiting_dependants(&self, task: TaskId) -> Result<Vec<(TaskId, Option<String>)>> {
         let rows = sqlx::query!(
-            r#"SELECT tasks.id, w.namespace AS "namespace?"
+            r#"SELECT tasks.id AS "id!", w.namespace AS "namespace?"
                FROM tasks LEFT JOIN task_workflows AS w ON w.task = tasks.id
                WHERE tasks.state = 'pending' AND tasks.live AND $1 = ANY(tasks.depends_on)"#,
             task.0
