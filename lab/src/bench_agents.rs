@@ -121,8 +121,8 @@ pub(crate) async fn run(arguments: &Args) -> Result<Verdict> {
         spent.children.as_secs_f64() * percent
     );
     if arguments.write {
-        // Ten seconds were measured.
-        let waiting = spent.own.as_micros() / 10 / u128::from(agents_wanted);
+        let measured = u128::from(MEASURED_TIME.as_secs());
+        let waiting = spent.own.as_micros() / measured / u128::from(agents_wanted);
         let values = [
             ("slot_memory_bytes", after.saturating_sub(before) / agents_wanted),
             ("worker_cpu_us_per_second", u64::try_from(waiting)?),
