@@ -58,7 +58,7 @@ const MAX_BATCH: usize = 500;
 const END_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Time that the end of a run waits for the upload of its transcript.
-const UPLOAD_TIMEOUT: Duration = Duration::from_secs(60);
+const UPLOAD_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Description of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
