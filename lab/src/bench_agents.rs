@@ -33,6 +33,12 @@ const TIMEOUT: Duration = Duration::from_mins(5);
 /// Target ratio of transition times with and without the agents.
 const MAX_RATIO: f64 = 1.3;
 
+/// Time after the start of the last agent until all agents only wait.
+const SETTLE_TIME: Duration = Duration::from_secs(75);
+
+/// Time for which the worker's CPU time is measured: every agent has a checkpoint in it.
+const MEASURED_TIME: Duration = Duration::from_secs(30);
+
 /// Target of the worker's CPU time while the agents only wait, in per cent of a core.
 const MAX_CPU: f64 = 8.0;
 
@@ -81,8 +87,10 @@ pub(crate) async fn run(arguments: &Args) -> Result<Verdict> {
     cluster.hold(None)?;
     let after = meter::resident_alone(pid);
     let agents = meter::resident(pid).saturating_sub(after);
+    // The first checkpoints of a run are whole ones. Later ones only look for changes.
+    tokio::time::sleep(SETTLE_TIME).await;
     let spent = meter::cpu_time(pid);
-    tokio::time::sleep(Duration::from_secs(10)).await;
+    tokio::time::sleep(MEASURED_TIME).await;
     let spent = meter::cpu_time(pid).since(spent);
 
     let busy = transitions(&cluster, &counter).await?;
@@ -106,14 +114,15 @@ pub(crate) async fn run(arguments: &Args) -> Result<Verdict> {
         megabytes(agents),
         agents / agents_wanted / 1024,
     );
-    let cpu = spent.own.as_secs_f64() * 10.0;
+    let percent = 100.0 / MEASURED_TIME.as_secs_f64();
+    let cpu = spent.own.as_secs_f64() * percent;
     println!(
         "while the agents wait: worker {cpu:.1}% of a core, child processes {:.1}%\n",
-        spent.children.as_secs_f64() * 10.0
+        spent.children.as_secs_f64() * percent
     );
     if arguments.write {
-        // Ten seconds were measured.
-        let waiting = spent.own.as_micros() / 10 / u128::from(agents_wanted);
+        let measured = u128::from(MEASURED_TIME.as_secs());
+        let waiting = spent.own.as_micros() / measured / u128::from(agents_wanted);
         let values = [
             ("slot_memory_bytes", after.saturating_sub(before) / agents_wanted),
             ("worker_cpu_us_per_second", u64::try_from(waiting)?),

@@ -2,7 +2,8 @@
 //!
 //! A delivery pushes the task's branch to the project's repository. Merge queues and rebases push with
 //! [`Mirror::push_ref`]. Pushing again has no effect, so callers can retry after an unknown outcome.
-//! Rejections by hooks or by other commits are not retried; they are reported to the task.
+//! Rejections by hooks or by other commits are not retried; they are reported to the task. A push that
+//! meets another one, such as that of a worker that was killed, is retried.
 
 use tamma_core::ids::{CommitId, TaskId};
 
@@ -34,6 +35,14 @@ pub enum Error {
         name: String,
         /// Its commit, if it exists.
         found: Option<CommitId>,
+    },
+    /// Another push to the ref is in progress, or just ended.
+    #[error("cannot push `{branch}` now: another push to it is in progress: {text}")]
+    Busy {
+        /// Branch of the task.
+        branch: String,
+        /// Error output of git.
+        text: String,
     },
     /// Push was rejected: a hook, a rule, or the branch is checked out there.
     #[error("the project's repository rejected `{branch}`: {text}")]
@@ -75,7 +84,7 @@ pub async fn push_task_branch(
     // The branch exists, or the commit was made on another host.
     let Some(remote_commit) = mirror.ls_remote_ref(&name).await? else {
         if mirror.find_commit(&commit.to_string()).await?.is_some() {
-            return Err(Error::Rejected { branch, text: output.stderr });
+            return Err(rejection(branch, output));
         }
         mirror.fetch_work(task, commit).await?;
         return pushed_or_rejected(
@@ -118,9 +127,16 @@ pub(crate) fn push_outcome(output: GitOutput) -> PushOutcome {
 }
 
 fn pushed_or_rejected(branch: String, output: GitOutput) -> Result<PushOutcome, Error> {
-    if output.code == Some(0) {
-        Ok(PushOutcome::Pushed)
-    } else {
-        Err(Error::Rejected { branch, text: output.stderr })
-    }
+    if output.code == Some(0) { Ok(PushOutcome::Pushed) } else { Err(rejection(branch, output)) }
+}
+
+/// Returns the error of a push that the repository did not accept.
+pub(crate) fn rejection(branch: String, output: GitOutput) -> Error {
+    let text = output.stderr.clone();
+    let is_locked = text.lines().any(|line| {
+        let reasons = [".lock': File exists", "reference already exists", "but expected"];
+        line.contains("cannot lock ref") && reasons.iter().any(|reason| line.contains(reason))
+    });
+    let is_busy = is_locked && !output.text().contains("hook declined");
+    if is_busy { Error::Busy { branch, text } } else { Error::Rejected { branch, text } }
 }

@@ -193,7 +193,7 @@ impl Mirror {
                     Ok(PushOutcome::UpToDate)
                 } else if found == expected_old {
                     let branch = name.trim_start_matches("refs/heads/").to_owned();
-                    Err(delivery::Error::Rejected { branch, text: output.stderr })
+                    Err(delivery::rejection(branch, output))
                 } else {
                     Err(delivery::Error::Moved { name: name.to_owned(), found })
                 }

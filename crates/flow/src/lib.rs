@@ -4,6 +4,8 @@ pub mod activities;
 pub mod merge_queue;
 pub mod pipeline;
 mod retries;
+#[cfg(test)]
+mod sample_task;
 pub mod search_attributes;
 mod task;
 

@@ -91,32 +91,12 @@ impl PublishedValues {
 
 #[cfg(test)]
 mod tests {
-    use tamma_core::actor::Actor;
-    use tamma_core::ids::{ProjectId, TaskId};
-    use tamma_core::rules::Rules;
-    use tamma_core::task_loop::{TaskReceived, Timestamp, begin};
-    use tamma_core::version::Edition;
-
     use super::*;
-
-    fn task_loop() -> TaskLoop {
-        let task = TaskId::from_parts(Timestamp::UNIX_EPOCH, 1);
-        let received = TaskReceived {
-            task,
-            project: ProjectId(task.0),
-            priority: Priority::Medium,
-            at: Timestamp::UNIX_EPOCH,
-            by: Actor::Tamma,
-            auth: None,
-            submitted_plan: None,
-            edition: Edition::NEWEST,
-        };
-        begin(&received, &Rules::default()).next
-    }
+    use crate::sample_task::sample_task_loop;
 
     /// Number of updates while a task passes through states.
     fn count_updates(compact_history: bool, states: &[State]) -> usize {
-        let mut task_loop = task_loop();
+        let mut task_loop = sample_task_loop();
         let mut published = PublishedValues::new(&task_loop, compact_history);
         let mut updates = 0;
         for state in states {

@@ -120,8 +120,12 @@ impl AlertDispatcher {
             let terminal = self.terminal.is_some();
             let claimed =
                 self.app.store.claim_deliveries(CLAIM_SECONDS, BATCH_SIZE, terminal).await?;
-            let all = claimed.len() < BATCH_SIZE as usize;
-            self.deliver(claimed, until).await?;
+            for error in &claimed.unreadable {
+                tracing::error!(%error, "alert not sent: a newer version of Tamma may have written it");
+            }
+            let count = claimed.deliveries.len() + claimed.unreadable.len();
+            let all = count < BATCH_SIZE as usize;
+            self.deliver(claimed.deliveries, until).await?;
             if all {
                 return Ok(());
             }

@@ -27,7 +27,7 @@ pub struct SentAlert {
     pub reminders: u32,
     /// Person who acknowledged it, and the time.
     pub acknowledged: Option<(String, Timestamp)>,
-    /// Time at which its question was answered.
+    /// Time at which its question was answered, or at which its last delivery ended if it asks none.
     pub settled_at: Option<Timestamp>,
 }
 

@@ -16,7 +16,7 @@ use tamma_core::task_loop::{AlertKind, AlertSeverity, Timestamp};
 
 use crate::connection::Store;
 use crate::encoding::{json, read, read_number, read_word};
-use crate::error::{CorruptData, Result};
+use crate::error::{CorruptData, Error, Result};
 use crate::steps::to_i64;
 
 /// Alert message that is not dispatched yet.
@@ -45,6 +45,15 @@ pub struct NewDelivery {
     pub digest: bool,
     /// Earliest time to send it.
     pub due_at: Timestamp,
+}
+
+/// Deliveries that a server has claimed together.
+#[derive(Debug, Default)]
+pub struct ClaimedBatch {
+    /// Deliveries to send.
+    pub deliveries: Vec<ClaimedDelivery>,
+    /// Why the others cannot be read.
+    pub unreadable: Vec<Error>,
 }
 
 /// Delivery that a server has claimed.
@@ -215,13 +224,14 @@ impl Store {
     /// that time.
     ///
     /// Deliveries of one batch are claimed together. Deliveries to the terminal are included only
-    /// if `terminal` is set.
+    /// if `terminal` is set. Unreadable ones do not delay the others: during an upgrade, a newer
+    /// worker can raise alerts that an older server does not know. They are claimed again later.
     pub async fn claim_deliveries(
         &self,
         seconds: u32,
         limit: u32,
         terminal: bool,
-    ) -> Result<Vec<ClaimedDelivery>> {
+    ) -> Result<ClaimedBatch> {
         let rows = sqlx::query!(
             "WITH due AS (
                 SELECT id FROM deliveries
@@ -266,32 +276,35 @@ impl Store {
         .fetch_all(&self.steps)
         .await?;
         let what = "delivery";
-        rows.into_iter()
-            .map(|row| {
-                let id = row.id.to_string();
-                let claimed = || -> Result<_, CorruptData> {
-                    Ok(ClaimedDelivery {
-                        id: row.id,
-                        receiver: row.receiver,
-                        digest: row.digest,
-                        batch: row.parcel,
-                        attempt: read_number(what, row.attempts.into())?,
-                        created_at: row.created_at,
-                        reminder: read_number(what, row.reminder.into())?,
-                        kind: read_word(what, row.kind)?,
-                        severity: read_word(what, row.severity)?,
-                        cause: read(what, row.cause)?,
-                        answers: row.answers,
-                        task: TaskId(row.task),
-                        is_pipeline: row.is_pipeline,
-                        title: row.title,
-                        project: ProjectId(row.project),
-                        is_settled: row.settled,
-                    })
-                };
-                claimed().map_err(|damage| damage.with_key(id).into())
-            })
-            .collect()
+        let mut batch = ClaimedBatch::default();
+        for row in rows {
+            let id = row.id.to_string();
+            let claimed = || -> Result<_, CorruptData> {
+                Ok(ClaimedDelivery {
+                    id: row.id,
+                    receiver: row.receiver,
+                    digest: row.digest,
+                    batch: row.parcel,
+                    attempt: read_number(what, row.attempts.into())?,
+                    created_at: row.created_at,
+                    reminder: read_number(what, row.reminder.into())?,
+                    kind: read_word(what, row.kind)?,
+                    severity: read_word(what, row.severity)?,
+                    cause: read(what, row.cause)?,
+                    answers: row.answers,
+                    task: TaskId(row.task),
+                    is_pipeline: row.is_pipeline,
+                    title: row.title,
+                    project: ProjectId(row.project),
+                    is_settled: row.settled,
+                })
+            };
+            match claimed() {
+                Ok(delivery) => batch.deliveries.push(delivery),
+                Err(damage) => batch.unreadable.push(damage.with_key(id).into()),
+            }
+        }
+        Ok(batch)
     }
 
     /// Groups deliveries into one batch, identified by the ID of the first.
@@ -321,8 +334,12 @@ impl Store {
         Ok(())
     }
 
-    /// Records the final outcome of deliveries that were sent together.
+    /// Records the final outcome of deliveries that were sent together. An alert that asks nothing is
+    /// settled when its last delivery ends, if a receiver got it.
     pub async fn end_deliveries(&self, ids: &[Uuid], end: DeliveryEnd) -> Result<()> {
+        if ids.is_empty() {
+            return Ok(());
+        }
         sqlx::query!(
             "WITH ended AS (
                 UPDATE deliveries SET
@@ -336,6 +353,24 @@ impl Store {
              ON CONFLICT DO NOTHING",
             ids,
             end.to_string(),
+        )
+        .execute(&self.steps)
+        .await?;
+        // Not in the statement above, which would not see that another server has just ended a
+        // delivery of the same alert.
+        sqlx::query!(
+            "UPDATE alerts SET settled_at = clock_timestamp()
+             WHERE question IS NULL AND settled_at IS NULL
+                AND id IN (SELECT alert FROM deliveries WHERE id = ANY($1))
+                AND EXISTS (
+                    SELECT FROM deliveries AS sent
+                    WHERE sent.alert = alerts.id AND sent.outcome = 'delivered'
+                )
+                AND NOT EXISTS (
+                    SELECT FROM deliveries AS pending
+                    WHERE pending.alert = alerts.id AND pending.ended_at IS NULL
+                )",
+            ids,
         )
         .execute(&self.steps)
         .await?;

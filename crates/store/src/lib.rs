@@ -45,6 +45,7 @@ mod retention;
 mod runs;
 mod saved_views;
 mod schema;
+mod search_query;
 mod sessions;
 mod statistics;
 mod steps;
@@ -66,7 +67,8 @@ pub use connection::{Store, create_database, drop_database, list_databases, rena
 pub use conversations::ConversationRecord;
 pub use decisions::{PlanDecision, PlanVerdict};
 pub use deliveries::{
-    ClaimedDelivery, Delivery, DeliveryAttempt, DeliveryEnd, NewDelivery, OutboxMessage,
+    ClaimedBatch, ClaimedDelivery, Delivery, DeliveryAttempt, DeliveryEnd, NewDelivery,
+    OutboxMessage,
 };
 pub use effects::{Effect, EffectError, EffectKind};
 pub use embeddings::EntryEmbedding;

@@ -55,6 +55,8 @@ pub struct RemovedRows {
     pub viewed_files: u64,
     /// Runs that ended without removing their running tool calls.
     pub running_calls: u64,
+    /// Starts of jobs inside workflow tasks that no later step has removed.
+    pub inline_jobs: u64,
 }
 
 /// Deletes rows of tasks and stories that are not open.
@@ -162,6 +164,11 @@ impl Store {
                       WHERE tasks.id = comment_drafts.task AND NOT tasks.live";
         let viewed = "DELETE FROM viewed_files USING tasks
                       WHERE tasks.id = viewed_files.task AND NOT tasks.live";
+        // The last job of a task of an older edition has no later step that removes its start.
+        let inline_jobs = "DELETE FROM inline_jobs
+                           WHERE NOT EXISTS (
+                               SELECT FROM tasks WHERE tasks.id = inline_jobs.task AND tasks.live
+                           )";
         // The worker of such a run was lost.
         let running = "UPDATE runs SET running = NULL
                        WHERE running IS NOT NULL
@@ -176,6 +183,7 @@ impl Store {
             drafts: sqlx::query(drafts).execute(&self.steps).await?.rows_affected(),
             viewed_files: sqlx::query(viewed).execute(&self.steps).await?.rows_affected(),
             running_calls: sqlx::query(running).execute(&self.steps).await?.rows_affected(),
+            inline_jobs: sqlx::query(inline_jobs).execute(&self.steps).await?.rows_affected(),
             ..RemovedRows::default()
         })
     }

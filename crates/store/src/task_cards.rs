@@ -21,6 +21,7 @@ use tamma_core::task_loop::{
 use crate::connection::Store;
 use crate::encoding::{read, read_number, read_word, word};
 use crate::error::{CorruptData, Result};
+use crate::search_query::search_query;
 use crate::steps::to_i64;
 
 /// Task in a list.
@@ -122,7 +123,8 @@ pub struct TaskFilter {
     pub waits: Option<bool>,
     /// Label that a task must have.
     pub label: Option<String>,
-    /// Words in title and description, or their beginnings. Only the first 400 characters count.
+    /// Words in title and description, or their beginnings. A phrase in quotes, and a word after `-`,
+    /// which must not occur, match whole words. Only the first 400 characters count.
     pub text: Option<String>,
 }
 
@@ -213,9 +215,6 @@ macro_rules! rows {
 }
 
 /// Builds a query with the filter condition in its middle, using the parameters $1 to $11.
-///
-/// PostgreSQL parses the search text, whatever it contains. Each word of the parsed query stands in
-/// quotes, and gets a `:*` after it, so that it matches the start of words.
 macro_rules! filtered {
     ($query:ident, $head:tt, $tail:tt, $store:expr, $filter:expr $(, $argument:expr)* $(,)?) => {
         sqlx::$query!(
@@ -227,10 +226,7 @@ macro_rules! filtered {
              AND ($6::text IS NULL OR risk = $6)
              AND ($7::boolean IS NULL OR (asked_at IS NOT NULL) = $7)
              AND ($8::text IS NULL OR $8 = ANY(labels))
-             AND ($9::text IS NULL OR words @@ regexp_replace(
-                websearch_to_tsquery('simple', $9)::text,
-                '(''(?:[^'']|'''')*'')', '\\1:*', 'g'
-             )::tsquery)
+             AND ($9::text IS NULL OR words @@ to_tsquery('simple', $9))
              AND ($10::bool OR project = ANY($11::uuid [])) " + $tail,
             $filter.project.map(|project| project.0),
             $filter.phase.as_ref().map(word),
@@ -240,7 +236,7 @@ macro_rules! filtered {
             $filter.risk.as_ref().map(word),
             $filter.waits,
             $filter.label.as_deref().map(without_nul),
-            $filter.text.as_deref().map(search_text),
+            $filter.text.as_deref().map(search_query),
             $store.reads_all(),
             $store.readable_projects()
             $(, $argument)*
@@ -647,14 +643,6 @@ impl Store {
         let row = rows!("id = $1", task.0).fetch_optional(&self.steps).await?;
         Ok(row.filter(|row| self.can_read(ProjectId(row.project))).map(to_listed_task))
     }
-}
-
-/// Number of characters of a search text. Thousands of words exceed PostgreSQL's stack.
-const MAX_SEARCH_TEXT: usize = 400;
-
-/// Returns the part of a search text that is searched for.
-fn search_text(text: &str) -> String {
-    without_nul(text).chars().take(MAX_SEARCH_TEXT).collect()
 }
 
 /// Removes the NUL characters that PostgreSQL does not accept.

@@ -2,10 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use tamma_core::actor::Actor;
 use tamma_core::complexity::Signals;
 use tamma_core::ids::{ProjectId, TaskId};
 use tamma_core::plan::{FileAction, FileChange, Plan, PlannedTest};
+use tamma_core::rules::Rules;
 use tamma_core::task::{Priority, Task, TaskType};
+use tamma_core::task_loop::{TaskLoop, TaskReceived, Timestamp, begin};
+use tamma_core::version::Edition;
 use uuid::Uuid;
 
 use crate::agent::{AgentStep, Script};
@@ -96,4 +100,19 @@ pub fn sample_task(id: TaskId, project: ProjectId) -> Task {
         issue_number: None,
         metadata: BTreeMap::new(),
     }
+}
+
+/// Returns the state machine of a new task under the default rules.
+pub fn sample_task_loop() -> TaskLoop {
+    let received = TaskReceived {
+        task: task_id(1),
+        project: project_id(1),
+        priority: Priority::Medium,
+        at: Timestamp::UNIX_EPOCH,
+        by: Actor::Tamma,
+        auth: None,
+        submitted_plan: None,
+        edition: Edition::NEWEST,
+    };
+    begin(&received, &Rules::default()).next
 }

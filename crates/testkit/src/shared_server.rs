@@ -7,6 +7,7 @@
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader, Read as _, Seek as _, Write as _};
 use std::net::TcpListener;
+use std::ops::Range;
 use std::os::unix::process::{CommandExt as _, parent_id};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -15,6 +16,9 @@ use anyhow::{Context as _, Result, bail};
 
 /// Number of start attempts, in case another program takes the free port.
 const ATTEMPTS: usize = 3;
+
+/// Ports of test servers. No system assigns them to connections.
+const SERVER_PORTS: Range<u16> = 18_000..30_000;
 
 /// Runs a script with its arguments, and removes the run's folder if the runner has exited.
 const WATCHDOG: &str = r#"bash "$0" "$@"; code=$?
@@ -52,9 +56,28 @@ pub(crate) fn lock(purpose: &str) -> Result<File> {
     Ok(file)
 }
 
-/// Returns a free port of this machine.
+/// Returns a free port of this machine for a server that is started later.
+///
+/// Ports that the system assigns could become the local port of a connection in the meantime. These
+/// are never assigned, and each caller on this machine gets the next one.
 pub(crate) fn free_port() -> Result<u16> {
-    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+    let path = std::env::temp_dir().join("tamma-tests-port");
+    let mut file =
+        File::options().create(true).read(true).write(true).truncate(false).open(path)?;
+    file.lock()?;
+    let mut last = String::new();
+    file.read_to_string(&mut last)?;
+    let last = last.trim().parse().ok().filter(|port| SERVER_PORTS.contains(port));
+    let start = last.unwrap_or(SERVER_PORTS.start);
+    let after = (start + 1..SERVER_PORTS.end).chain(SERVER_PORTS.start..=start);
+    let port = after
+        .into_iter()
+        .find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok())
+        .context("no free port for a server")?;
+    file.set_len(0)?;
+    file.rewind()?;
+    file.write_all(port.to_string().as_bytes())?;
+    Ok(port)
 }
 
 #[derive(Clone, Copy)]

@@ -131,28 +131,13 @@ fn judged_commit(job: &Job, task_loop: &TaskLoop) -> Option<CommitId> {
 
 #[cfg(test)]
 mod tests {
-    use tamma_core::actor::Actor;
-    use tamma_core::ids::TaskId;
-    use tamma_core::task::Priority;
-    use tamma_core::task_loop::{TaskReceived, Timestamp, begin};
-    use tamma_core::version::Edition;
-    use uuid::Uuid;
+    use tamma_testkit::sample::sample_task_loop;
 
     use super::*;
 
     #[test]
     fn a_review_judges_its_own_commit() {
-        let received = TaskReceived {
-            task: TaskId(Uuid::from_u128(1)),
-            project: ProjectId(Uuid::from_u128(2)),
-            priority: Priority::Medium,
-            at: Timestamp::UNIX_EPOCH,
-            by: Actor::Tamma,
-            auth: None,
-            submitted_plan: None,
-            edition: Edition::NEWEST,
-        };
-        let mut task_loop = begin(&received, &Rules::default()).next;
+        let mut task_loop = sample_task_loop();
         let commit = |digit: &str| digit.repeat(40).parse::<CommitId>().expect("a commit");
         let council = Job::Convene { council_number: 1, seat: None, opinions: Vec::new() };
         assert_eq!(judged_commit(&council, &task_loop), None);

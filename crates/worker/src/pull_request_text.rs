@@ -319,7 +319,7 @@ fn facts_list(change: &DescribedChange<'_>) -> String {
         "- Cost: {about}{}, {} tokens, {}",
         format_usd(change.spend.usd),
         format_number(change.spend.tokens),
-        pluralize(change.iterations, "iteration")
+        pluralize(change.iterations, "attempt")
     );
     if !change.models.is_empty() {
         let models: Vec<_> = change.models.iter().take(20).map(|it| safe_line(it)).collect();

@@ -168,7 +168,7 @@ Review by scripted (simple, m1): passed, score 94 of 100.
 ## Risk and cost
 
 - Risk: medium (critical files +2, cost threshold at least medium)
-- Cost: $0.42, 12,345 tokens, 2 iterations
+- Cost: $0.42, 12,345 tokens, 2 attempts
 - Agents: scripted (m1)
 
 Closes #12

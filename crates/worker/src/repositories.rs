@@ -333,34 +333,22 @@ pub(crate) fn author() -> Author {
 
 #[cfg(test)]
 mod tests {
-    use tamma_core::actor::Actor;
     use tamma_core::pipeline::{
         GateAnswer, PipelineDefinition, PipelineEvent, PipelineRequest, PipelineRun, step,
     };
     use tamma_core::pull_request::{OpenedPullRequest, PullRequestState};
-    use tamma_core::task::Priority;
-    use tamma_core::task_loop::{TaskReceived, Timestamp, begin};
-    use tamma_core::version::Edition;
+    use tamma_core::task_loop::Timestamp;
     use tamma_store::{PipelineWrite, RegisteredProject};
     use tamma_testkit::postgres::TestDatabase;
+    use tamma_testkit::sample::sample_task_loop;
     use uuid::Uuid;
 
     use super::*;
 
     #[test]
     fn merged_work_is_found_by_the_commit_that_was_pushed() {
-        let received = TaskReceived {
-            task: TaskId(Uuid::from_u128(1)),
-            project: ProjectId(Uuid::from_u128(2)),
-            priority: Priority::Medium,
-            at: Timestamp::UNIX_EPOCH,
-            by: Actor::Tamma,
-            auth: None,
-            submitted_plan: None,
-            edition: Edition::NEWEST,
-        };
         let commit = |digit: &str| -> CommitId { digit.repeat(40).parse().unwrap() };
-        let mut task_loop = begin(&received, &Rules::default()).next;
+        let mut task_loop = sample_task_loop();
         task_loop.commit = Some(commit("2"));
         assert_eq!(delivered_commit(&task_loop), None, "not completed");
         task_loop.state = State::Completed;

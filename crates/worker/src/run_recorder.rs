@@ -56,6 +56,9 @@ const MAX_BATCH: usize = 500;
 /// Time that the end of a run waits for the store.
 const END_TIMEOUT: Duration = Duration::from_secs(15);
 
+/// Time that the end of a run waits for the upload of its transcript.
+const UPLOAD_TIMEOUT: Duration = Duration::from_mins(1);
+
 /// Description of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunFacts {
@@ -411,13 +414,17 @@ impl RecorderTask {
             (RunEnding { end: RunEnd::Cancelled, reason }, None)
         });
         let records = self.line_builder.take_records();
-        let uploaded = match self.transcript.take() {
-            Some(mut transcript) => match transcript.write(records).await {
-                Ok(()) => transcript.upload(&self.objects).await.map(Some),
-                Err(error) => Err(error),
-            },
-            None => Ok(None),
+        // The last model calls are saved after it, so it must not wait for ever.
+        let transcript = self.transcript.take();
+        let upload = async {
+            let Some(mut transcript) = transcript else { return Ok(None) };
+            transcript.write(records).await?;
+            transcript.upload(&self.objects).await.map(Some)
         };
+        let uploaded = tokio::time::timeout(UPLOAD_TIMEOUT, upload).await.unwrap_or_else(|_| {
+            let seconds = UPLOAD_TIMEOUT.as_secs();
+            Err(Error::Internal(format!("transcript was not uploaded within {seconds} s")))
+        });
         let transcript = uploaded.unwrap_or_else(|error| {
             tracing::warn!(
                 task = %self.run.task,

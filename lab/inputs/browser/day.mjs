@@ -82,7 +82,7 @@ const revisePlan = async (page, task) => {
 const commentAndAccept = async (page, task) => {
   await page.getByRole("heading", { name: /needs review/i }).waitFor();
   await page.goto(`${tamma.url}${task}/review`);
-  check(await page.getByText(/^Iteration 1 of \d+: failed/).first().isVisible(), "the failed review is shown");
+  check(await page.getByText(/^Attempt 1 of \d+: failed/).first().isVisible(), "the failed review is shown");
   await browser.checkPage(page, "review-failed");
   await page.goto(`${tamma.url}${task}/change`);
   await page.locator(".diff .no a[data-at]").first().click();

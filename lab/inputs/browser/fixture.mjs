@@ -215,6 +215,11 @@ export class Browser {
   async checkPage(page, name, { fullPage = true } = {}) {
     await page.waitForLoadState();
     await page.screenshot({ path: path.join(this.pictures, `${name}.png`), fullPage });
+    // Parts of a large change that came near are placed first: axe would see them half placed.
+    await page.waitForFunction(() => new Promise((done) => {
+      const frames = (left) => (left ? requestAnimationFrame(() => frames(left - 1)) : done(!document.querySelector("[data-load][data-busy]")));
+      frames(2);
+    }));
     await page.evaluate(axe);
     const results = await page.evaluate(() => window.axe.run(document, { resultTypes: ["violations"] }));
     for (const it of results.violations.filter((it) => ["serious", "critical"].includes(it.impact))) {

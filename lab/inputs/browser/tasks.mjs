@@ -101,8 +101,11 @@ const moveCard = async ({ browser, check, tamma }, page, added) => {
   const { priority, state } = await tamma.get(`/api/v1/tasks/${id}`);
   await page.goto(`${tamma.url}/?group=priority`);
   await browser.checkPage(page, "board-priority");
+  // The drop submits a form, which loads the board again.
+  const loaded = page.waitForEvent("load");
   await card(page, REFUND).dragTo(page.locator("[data-priority=critical]"));
   await tamma.until(id, (it) => it.priority === "critical", "critical");
+  await loaded;
   check(priority !== "critical", "a card that is dragged to another column gets its priority");
   await page.goto(tamma.url);
   const item = page.locator(".cards > li", { has: card(page, REFUND) });

@@ -32,7 +32,7 @@ pub(super) enum Command {
     Show(show::Args),
     /// Show the latest reviewed change of a task, with line numbers
     Diff(diff::Args),
-    /// Report on a task by iteration: gates, criteria, decisions, councils and cost
+    /// Report on a task by attempt: gates, criteria, decisions, councils and cost
     Report(report::Args),
     /// Export the gates and the review of a task as JUnit or SARIF
     Verdict(verdict::Args),

@@ -176,11 +176,11 @@ fn every_answer_leads_to_its_state() {
     assert!(report.contains("run limit reached"), "{report}");
     let report = machine.run(0, &["task", "report", &tasks[0], "--format", "markdown"]);
     assert!(report.starts_with("# Greet Cy, and then continue\n"), "{report}");
-    let first = machine.json(&["task", "report", &tasks[0], "--iteration", "1"]);
+    let first = machine.json(&["task", "report", &tasks[0], "--attempt", "1"]);
     assert_eq!(first["iterations"].as_array().unwrap().len(), 1);
     assert_eq!(first["iterations"][0]["passed"], false);
-    let missing = machine.run(1, &["task", "report", &tasks[0], "--iteration", "7"]);
-    assert!(missing.contains("Cannot find iteration `7`"), "{missing}");
+    let missing = machine.run(1, &["task", "report", &tasks[0], "--attempt", "7"]);
+    assert!(missing.contains("Cannot find attempt `7`"), "{missing}");
     let shown = machine.run(0, &["task", "show", &tasks[0]]);
     assert!(shown.contains("tamma task report"), "{shown}");
 

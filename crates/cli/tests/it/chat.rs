@@ -142,7 +142,7 @@ fn chat_covers_a_task_from_its_plan_to_its_failure() {
         "{references:?}"
     );
     let (reply, references) = chat.lines("why did it fail?");
-    assert!(reply.contains("Iteration 1 failed review") && reply.contains("check"), "{reply}");
+    assert!(reply.contains("Attempt 1 failed review") && reply.contains("check"), "{reply}");
     assert!(references.iter().any(|it| it.starts_with("gates failed")), "{references:?}");
     let (reply, _) = chat.lines("what did it cost?");
     assert!(reply.contains("has cost"), "{reply}");

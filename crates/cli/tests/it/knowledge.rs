@@ -186,7 +186,7 @@ fn a_prohibition_blocks_a_plan_with_its_reason() {
     let shown = machine.run(0, &["knowledge", "show", &ban]);
     assert!(shown.contains("matched    1 task, 1 blocked"), "{shown}");
     assert!(
-        shown.contains("with it    1 task, 1 passed on the first run, 1.0 iterations each"),
+        shown.contains("with it    1 task, 1 passed on the first attempt, 1.0 attempts each"),
         "{shown}"
     );
     assert_eq!(up.signal(Signal::TERM).code(), Some(0), "{}", machine.log());

@@ -60,7 +60,7 @@ fn the_reports_of_a_completed_task_are_complete() {
         assert_eq!(run, [json!("scripted"), json!("small"), json!(complexity), json!(1)]);
     }
     assert_eq!(iterations[1]["criteria"].as_array().map(Vec::len), Some(1), "{report:#}");
-    let single = machine.run(0, &["task", "report", task, "--iteration", "2"]);
+    let single = machine.run(0, &["task", "report", task, "--attempt", "2"]);
     assert!(single.contains("#2/10 simple passed"), "{single}");
     let run =
         format!("scripted with small, complexity {complexity} of 14, 1 file, 1 of 1 criteria met");

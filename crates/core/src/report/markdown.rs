@@ -26,7 +26,7 @@ pub fn render_markdown(report: &TaskReport) -> String {
     let _ = writeln!(
         text,
         "Status: {state}, {}, {cost}, {} tokens",
-        pluralize(report.iterations.len(), "iteration"),
+        pluralize(report.iterations.len(), "attempt"),
         report.spend.tokens
     );
     if !report.tier_runs.is_empty() {
@@ -106,7 +106,7 @@ fn iteration_section(iteration: &IterationReport, max: Option<u16>) -> String {
         None => "not reviewed",
     };
     let of = max.map(|max| format!(" of {max}")).unwrap_or_default();
-    let mut text = format!("## Iteration {}{of}{tier}: {passed}\n\n", iteration.number);
+    let mut text = format!("## Attempt {}{of}{tier}: {passed}\n\n", iteration.number);
     let mut facts = Vec::new();
     if let Some(commit) = iteration.commit {
         facts.push(format!("commit `{}`", commit.to_string().get(..12).unwrap_or_default()));

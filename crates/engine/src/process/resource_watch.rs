@@ -14,7 +14,7 @@ use tokio::sync::Mutex;
 use tokio::time::{Instant, MissedTickBehavior};
 
 use super::process_table::ProcessEntry;
-use super::{MARKER_VARIABLE, ProcessRecord, process_table};
+use super::{MARKER_VARIABLE, ProcessIdentity, ProcessRecord, process_table};
 
 /// Interval between measurements.
 const INTERVAL: Duration = Duration::from_millis(250);
@@ -90,10 +90,11 @@ async fn shared_table() -> Arc<WatchedTable> {
     {
         return table.clone();
     }
+    let before = shared.take().map(|(_, table)| table).unwrap_or_default();
     // Reading the process table blocks; keep it off the runtime's threads.
-    let read = tokio::task::spawn_blocking(|| {
-        let markers = |process: &ProcessEntry| process.env_entry(MARKER_VARIABLE);
-        WatchedTable::new(process_table::list(), markers)
+    let read = tokio::task::spawn_blocking(move || {
+        let marker = |process: &ProcessEntry| process.env_entry(MARKER_VARIABLE);
+        WatchedTable::new(process_table::list(), &before, marker)
     });
     let table = Arc::new(read.await.unwrap_or_default());
     *shared = Some((Instant::now(), table.clone()));
@@ -110,18 +111,44 @@ struct WatchedTable {
     groups: BTreeMap<u32, Vec<u32>>,
     /// Processes by the marker that they started with.
     marked: BTreeMap<String, Vec<u32>>,
+    /// What is known about the marker of each process.
+    markers: BTreeMap<u32, KnownMarker>,
+}
+
+/// Marker of a process, as far as it is known. Environments are large, so they are not read again.
+#[derive(Clone)]
+struct KnownMarker {
+    process: ProcessIdentity,
+    marker: Option<String>,
+    /// Was read twice. The first time may have been before the process started its program.
+    is_certain: bool,
 }
 
 impl WatchedTable {
-    fn new(list: Vec<ProcessEntry>, marker: impl Fn(&ProcessEntry) -> Option<String>) -> Self {
+    /// Builds the table from a list of processes and the table before.
+    fn new(
+        list: Vec<ProcessEntry>,
+        before: &Self,
+        read_marker: impl Fn(&ProcessEntry) -> Option<String>,
+    ) -> Self {
         let mut table = Self::default();
         for process in list {
             let pid = process.identity.pid;
+            let known = before.markers.get(&pid).filter(|it| it.process == process.identity);
+            let marker = match known {
+                Some(known) if known.is_certain || known.marker.is_some() => known.clone(),
+                known => KnownMarker {
+                    process: process.identity,
+                    marker: read_marker(&process),
+                    is_certain: known.is_some(),
+                },
+            };
             table.children.entry(process.parent).or_default().push(pid);
             table.groups.entry(process.group).or_default().push(pid);
-            if let Some(marker) = marker(&process) {
-                table.marked.entry(marker).or_default().push(pid);
+            if let Some(marker) = &marker.marker {
+                table.marked.entry(marker.clone()).or_default().push(pid);
             }
+            table.markers.insert(pid, marker);
             table.processes.insert(pid, process);
         }
         table
@@ -290,12 +317,40 @@ mod tests {
         let mark = record.marker_assignment();
         let marker =
             |process: &ProcessEntry| [1, 15].contains(&process.identity.pid).then(|| mark.clone());
-        let table = WatchedTable::new(table, marker);
+        let table = WatchedTable::new(table, &WatchedTable::default(), marker);
         let members = table.members(&record);
         let pids: Vec<u32> = members.iter().map(|process| process.identity.pid).collect();
         assert_eq!(pids, [10, 11, 12, 14, 15]);
         let used = ResourceUse { memory_kb: 5 * 2 * MAX_PAGE_KB, processes: 5, cpu_ticks: 15 };
         assert_eq!(ResourceUse::measure(&members), used);
+    }
+
+    #[test]
+    fn environments_are_read_until_they_are_certain() {
+        let list = |start_ticks| {
+            vec![ProcessEntry {
+                identity: ProcessIdentity { pid: 7, start_ticks },
+                parent: 1,
+                group: 7,
+                threads: 1,
+                cpu_ticks: 0,
+                resident_pages: 1,
+                is_zombie: false,
+            }]
+        };
+        let found = |text: &'static str| move |_: &ProcessEntry| Some(text.to_owned());
+        let unread = |_: &ProcessEntry| unreachable!("was read again");
+        let first = WatchedTable::new(list(1), &WatchedTable::default(), |_| None);
+        assert!(first.marked.is_empty());
+        // The process has started its program in the meantime.
+        let second = WatchedTable::new(list(1), &first, found("A"));
+        assert_eq!(second.marked["A"], [7]);
+        let third = WatchedTable::new(list(1), &second, unread);
+        assert_eq!(third.marked["A"], [7]);
+        // Another process with the same ID.
+        let reused = WatchedTable::new(list(2), &third, |_| None);
+        let reused = WatchedTable::new(list(2), &reused, |_| None);
+        assert!(WatchedTable::new(list(2), &reused, unread).marked.is_empty());
     }
 
     #[tokio::test]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
 
 use tamma_core::ids::TaskId;
 use tamma_core::plan::FileAction;
@@ -14,7 +14,7 @@ use tamma_engine::git::Git;
 use tamma_engine::mirror::{Error, MirrorMaintenance, maintain_mirrors, task_branch};
 use tamma_engine::worktree::{MergeOutcome, Worktree};
 
-use crate::fixture::{Fixture, author, git_in, noon};
+use crate::fixture::{Fixture, author, git_in, noon, until};
 
 #[tokio::test]
 async fn opening_is_idempotent() {
@@ -308,16 +308,18 @@ async fn branch_with_other_commits_is_not_overwritten() {
     assert!(matches!(error, delivery::Error::Conflict { .. }), "{error}");
 }
 
+fn write_hook(fixture: &Fixture, name: &str, commands: &str) {
+    let path = fixture.project().join(".git/hooks").join(name);
+    fs::write(&path, format!("#!/bin/sh\n{commands}")).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+}
+
 #[tokio::test]
 async fn output_of_a_hook_is_returned() {
     let fixture = Fixture::create().await;
     let mirror = fixture.mirror().await;
     let tree = fixture.worktree().await;
-    let hook = fixture.project().join(".git/hooks/pre-receive");
-    fs::write(&hook, "#!/bin/sh\necho 'the tide is out' >&2\nexit 1\n").unwrap();
-    let path = hook.display().to_string();
-    let run = tokio::process::Command::new("chmod").args(["+x", &path]).status();
-    assert!(run.await.unwrap().success());
+    write_hook(&fixture, "pre-receive", "echo 'the tide is out' >&2\nexit 1\n");
     fs::write(tree.path().join("new.txt"), "one\n").unwrap();
     let commit = tree.commit_all(1, "Add a file", &author()).await.unwrap();
     let error = push_task_branch(&mirror, (fixture.task, &task_branch(fixture.task)), commit)
@@ -325,6 +327,50 @@ async fn output_of_a_hook_is_returned() {
         .unwrap_err();
     let delivery::Error::Rejected { text, .. } = error else { panic!("{error}") };
     assert!(text.contains("the tide is out"), "{text}");
+}
+
+#[tokio::test]
+async fn push_that_meets_another_push_is_retried() {
+    let fixture = Fixture::create().await;
+    let mirror = fixture.mirror().await;
+    let tree = fixture.worktree().await;
+    fs::write(tree.path().join("new.txt"), "one\n").unwrap();
+    let commit = tree.commit_all(1, "Add a file", &author()).await.unwrap();
+    let branch = task_branch(fixture.task);
+    let folder = tempfile::tempdir().unwrap();
+    let (locked, go_on) = (folder.path().join("locked"), folder.path().join("go-on"));
+    // The first push, such as that of a killed worker, holds the lock of the ref.
+    let hook = format!(
+        "[ \"$1\" = prepared ] && mkdir '{}' 2> /dev/null || exit 0\n\
+         while [ ! -e '{}' ]; do sleep 0.01; done\n",
+        locked.display(),
+        go_on.display(),
+    );
+    write_hook(&fixture, "reference-transaction", &hook);
+    let push = || push_task_branch(&mirror, (fixture.task, &branch), commit);
+    let second = async {
+        until(async || locked.exists()).await;
+        let error = push().await.unwrap_err();
+        fs::write(&go_on, "").unwrap();
+        error
+    };
+    let (first, error) = tokio::join!(push(), second);
+    assert_eq!(first.unwrap(), PushOutcome::Pushed);
+    assert!(matches!(error, delivery::Error::Busy { .. }), "{error}");
+    assert_eq!(push().await.unwrap(), PushOutcome::UpToDate);
+}
+
+#[tokio::test]
+async fn branch_below_an_existing_one_is_a_rejection() {
+    let fixture = Fixture::create().await;
+    let mirror = fixture.mirror().await;
+    let tree = fixture.worktree().await;
+    fs::write(tree.path().join("new.txt"), "one\n").unwrap();
+    let commit = tree.commit_all(1, "Add a file", &author()).await.unwrap();
+    let branch = task_branch(fixture.task);
+    fixture.git(&["branch", branch.split('/').next().unwrap()]).await;
+    let error = push_task_branch(&mirror, (fixture.task, &branch), commit).await.unwrap_err();
+    assert!(matches!(error, delivery::Error::Rejected { .. }), "{error}");
 }
 
 #[tokio::test]

@@ -82,16 +82,13 @@ fn is_outdated(news: &PendingNews, task_loop: &TaskLoop) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use tamma_core::actor::Actor;
     use tamma_core::forge::{Mergeability, PullRequestFacts};
-    use tamma_core::ids::{CommitId, ProjectId, TaskId};
+    use tamma_core::ids::CommitId;
     use tamma_core::pull_request::{OpenedPullRequest, PullRequestState, QueueResult};
-    use tamma_core::rules::Rules;
-    use tamma_core::task::Priority;
-    use tamma_core::task_loop::{EventKind, TaskReceived, begin};
-    use tamma_core::version::Edition;
+    use tamma_core::task_loop::EventKind;
 
     use super::*;
+    use crate::sample_task::sample_task_loop;
 
     fn commit(digit: &str) -> CommitId {
         digit.repeat(40).parse().expect("a commit")
@@ -113,25 +110,6 @@ mod tests {
         }))
     }
 
-    fn task_loop() -> TaskLoop {
-        let id: TaskId = sample_id();
-        let received = TaskReceived {
-            task: id,
-            project: ProjectId(id.0),
-            priority: Priority::Medium,
-            at: Timestamp::UNIX_EPOCH,
-            by: Actor::Tamma,
-            auth: None,
-            submitted_plan: None,
-            edition: Edition::NEWEST,
-        };
-        begin(&received, &Rules::default()).next
-    }
-
-    fn sample_id() -> TaskId {
-        TaskId::from_parts(Timestamp::UNIX_EPOCH, 1)
-    }
-
     /// Returns the task after it has pushed a head in a later state.
     fn after_push(task_loop: &TaskLoop, head: &str) -> TaskLoop {
         let mut next = task_loop.clone();
@@ -148,7 +126,7 @@ mod tests {
 
     #[test]
     fn news_waits_until_it_is_accepted() {
-        let before = task_loop();
+        let before = sample_task_loop();
         let mut news = ForgeNews::default();
         assert!(news.is_empty() && !news.is_due(0));
         news.push(observed("1", PullRequestStatus::Open), &before);
@@ -164,7 +142,7 @@ mod tests {
 
     #[test]
     fn facts_about_an_older_head_are_dropped_and_an_end_is_not() {
-        let before = task_loop();
+        let before = sample_task_loop();
         let after = after_push(&before, "2");
         let at = before.since;
         let mut news = ForgeNews::default();
@@ -180,7 +158,7 @@ mod tests {
 
     #[test]
     fn a_result_of_the_queue_about_an_older_head_is_dropped() {
-        let before = task_loop();
+        let before = sample_task_loop();
         let after = after_push(&before, "2");
         let at = before.since;
         let mut news = ForgeNews::default();
@@ -193,7 +171,7 @@ mod tests {
 
     #[test]
     fn newer_news_replaces_older_news_of_its_kind() {
-        let task_loop = task_loop();
+        let task_loop = sample_task_loop();
         let mut news = ForgeNews::default();
         let landed = |it| QueueResult::Landed { head: commit("1"), commit: commit(it) };
         let settled = |it| ForgeSignal::QueueSettled(landed(it));

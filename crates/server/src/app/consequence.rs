@@ -387,29 +387,14 @@ fn describe_delivery(next: &TaskLoop, rules: &Rules) -> String {
 
 #[cfg(test)]
 mod tests {
-    use tamma_core::ids::ProjectId;
-    use tamma_core::task::Priority;
-    use tamma_core::task_loop::{Pause, TaskReceived, begin};
-    use tamma_core::version::Edition;
-    use uuid::Uuid;
+    use tamma_core::task_loop::Pause;
+    use tamma_testkit::sample::sample_task_loop;
 
     use super::*;
 
     /// Returns a new task with its rules, and a person.
     fn received_task() -> (TaskLoop, Rules, Name) {
-        let received = TaskReceived {
-            task: TaskId(Uuid::from_u128(1)),
-            project: ProjectId(Uuid::from_u128(2)),
-            priority: Priority::Medium,
-            at: Timestamp::UNIX_EPOCH,
-            by: Actor::Tamma,
-            auth: None,
-            submitted_plan: None,
-            edition: Edition::NEWEST,
-        };
-        let rules = Rules::default();
-        let task_loop = begin(&received, &rules).next;
-        (task_loop, rules, "Ada".parse().expect("name"))
+        (sample_task_loop(), Rules::default(), "Ada".parse().expect("name"))
     }
 
     #[test]

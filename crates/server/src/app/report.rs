@@ -68,7 +68,7 @@ impl App {
             None => report,
             Some(number) => report
                 .for_iteration(number)
-                .ok_or_else(|| Error::NotFound { what: "iteration", key: number.to_string() })?,
+                .ok_or_else(|| Error::NotFound { what: "attempt", key: number.to_string() })?,
         };
         Ok(TaskReportResponse { report })
     }

@@ -287,7 +287,7 @@ pub struct SentAlert {
     pub reminders: u32,
     /// Person who marked it as seen.
     pub acknowledged_by: Option<String>,
-    /// Time of the answer to its question.
+    /// Time of the answer to its question, or of its last delivery if it asks none.
     pub settled_at: Option<DateTime<Utc>>,
 }
 

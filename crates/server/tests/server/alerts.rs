@@ -230,7 +230,7 @@ async fn a_message_of_a_killed_server_is_sent_again_with_the_same_id() {
     store_task(&store, &awaiting_approval(1)).await;
     // A server claims it for a second, sends it, and is killed before it records that.
     dispatch_to(&store, &hook.webhook(), false).await;
-    let claimed = store.claim_deliveries(1, 10, true).await.expect("claimed");
+    let claimed = store.claim_deliveries(1, 10, true).await.expect("claimed").deliveries;
     let [sent] = claimed.as_slice() else { panic!("one message: {claimed:?}") };
     let server = TestServer::on_database(config("127.0.0.1:0", None), database, store).await;
     let again = hook.next().await;
@@ -248,7 +248,7 @@ async fn a_digest_keeps_its_id_and_items_across_attempts() {
     }
     dispatch_to(&store, &hook.webhook(), true).await;
     // A server sends both in one digest and is killed; then a third alert follows.
-    let claimed = store.claim_deliveries(0, 10, true).await.expect("claimed");
+    let claimed = store.claim_deliveries(0, 10, true).await.expect("claimed").deliveries;
     let [one, two] = claimed.as_slice() else { panic!("two messages: {claimed:?}") };
     store.batch_deliveries(one.id, &[one.id, two.id]).await.expect("tied");
     store_task(&store, &failed(3)).await;
@@ -316,7 +316,7 @@ async fn deliveries_are_given_up_after_three_days_with_an_error() {
     dispatch_to(&store, &hook.webhook(), false).await;
     // Earlier attempts, by claims that expire immediately.
     for attempt in 1..=152 {
-        let claimed = store.claim_deliveries(0, 10, true).await.expect("claimed");
+        let claimed = store.claim_deliveries(0, 10, true).await.expect("claimed").deliveries;
         assert_eq!(claimed.first().map(|one| one.attempt), Some(attempt));
     }
     hook.fail("/hook", 1, 503, "busy");

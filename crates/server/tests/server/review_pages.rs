@@ -37,6 +37,17 @@ async fn add_change(server: &TestServer, task: Uuid, job: u32, commit: CommitId,
     server.store.save_check(TaskId(task), job, 1, &record).await.expect("stored");
 }
 
+/// Returns a planned task whose change a person reviews.
+async fn with_human_review(server: &TestServer) -> StoredTask {
+    let project = server.project("/nowhere").await;
+    let mut rules = Rules::default();
+    rules.ceremony.medium.human_review = true;
+    let task = json!({ "title": "Greet" });
+    let mut stored = StoredTask::with_rules(server, project, task, rules).await;
+    stored.add_plan("Kindly", 7).await;
+    stored
+}
+
 fn position(html: &str, text: &str) -> usize {
     html.find(text).unwrap_or_else(|| panic!("no `{text}` in {html}"))
 }
@@ -75,12 +86,7 @@ async fn the_overview_shows_the_request_then_the_plan_then_the_decision() {
 #[tokio::test]
 async fn a_change_is_not_accepted_unread() {
     let server = TestServer::with(local_config()).await;
-    let project = server.project("/nowhere").await;
-    let mut rules = Rules::default();
-    rules.ceremony.medium.human_review = true;
-    let task = json!({ "title": "Greet" });
-    let mut stored = StoredTask::with_rules(&server, project, task, rules).await;
-    stored.add_plan("Kindly", 7).await;
+    let mut stored = with_human_review(&server).await;
     stored
         .apply(|world| {
             world.walk(State::QualityReview);
@@ -267,12 +273,7 @@ async fn unchanged_lines_and_images_are_read_from_the_repository_and_are_harmles
 #[tokio::test]
 async fn the_stated_consequence_is_what_the_machine_does() {
     let server = TestServer::with(local_config()).await;
-    let project = server.project("/nowhere").await;
-    let mut rules = Rules::default();
-    rules.ceremony.medium.human_review = true;
-    let task = json!({ "title": "Greet" });
-    let mut stored = StoredTask::with_rules(&server, project, task, rules).await;
-    stored.add_plan("Kindly", 7).await;
+    let mut stored = with_human_review(&server).await;
     let path = format!("/tasks/{}", stored.id);
     let mut browser = Browser::new(&server);
     let mut seen = Vec::new();
@@ -396,6 +397,14 @@ async fn a_later_file_has_its_mark_its_labels_and_its_comments() {
     assert!(html.contains("class=\"dfile later\" id=\"f19\""), "{html}");
     assert!(html.contains("class=\"dfile later\" id=\"f21\""), "{html}");
     assert_eq!(html.matches("class=\"laters\"").count(), 2, "{html}");
+    // A page of an earlier commit gets no files of a newer one, which have other numbers.
+    let name = crate::browser::between(&html, "class=\"dfile later\" id=\"f30\"", "</section>");
+    let href = crate::browser::between(name, "data-load=\"", "\"").replace("&#38;", "&");
+    assert_eq!(sections(&browser.page(&href).await), (1, 0), "{href}");
+    add_change(&server, stored.id, 8, world::commit(10), PATCH).await;
+    let (status, refused) = browser.get(&href).await;
+    assert_eq!(status, 409, "{refused}");
+    assert!(refused.contains("has replaced commit"), "{refused}");
     server.end().await;
 }
 

@@ -4,12 +4,13 @@ use std::collections::BTreeSet;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use tamma_core::actor::Actor;
+use tamma_core::cause::AlertCause;
 use tamma_core::task_loop::{Action, AlertSeverity, EventKind, State};
 use tamma_store::{ClaimedDelivery, DeliveryEnd, NewDelivery, Store};
 use tamma_testkit::postgres::TestDatabase;
 use uuid::Uuid;
 
-use crate::recorded_task::{RecordedTask, careful, register};
+use crate::recorded_task::{PROJECT, RecordedTask, careful, register};
 
 async fn fresh() -> (TestDatabase, Store) {
     let database = TestDatabase::fresh().await.expect("test database");
@@ -57,7 +58,7 @@ async fn dispatch_all(store: &Store, receivers: &[&str], digest: bool, due: Time
 }
 
 async fn claim(store: &Store) -> Vec<ClaimedDelivery> {
-    store.claim_deliveries(60, 100, true).await.expect("claimed")
+    store.claim_deliveries(60, 100, true).await.expect("claimed").deliveries
 }
 
 const AT_ONCE: TimeDelta = TimeDelta::zero();
@@ -93,7 +94,7 @@ async fn each_delivery_is_claimed_by_one_of_many_servers() {
         servers.push(tokio::spawn(async move {
             let mut claimed = Vec::new();
             loop {
-                let some = store.claim_deliveries(60, 3, true).await.expect("claimed");
+                let some = store.claim_deliveries(60, 3, true).await.expect("claimed").deliveries;
                 if some.is_empty() {
                     return claimed;
                 }
@@ -116,7 +117,7 @@ async fn claim_of_a_dead_server_expires_and_keeps_the_delivery_id() {
     let (_database, store) = fresh().await;
     write(&store, &asking(1)).await;
     dispatch_all(&store, &["a"], false, AT_ONCE).await;
-    let first = store.claim_deliveries(0, 10, true).await.expect("claimed");
+    let first = store.claim_deliveries(0, 10, true).await.expect("claimed").deliveries;
     let second = claim(&store).await;
     assert_eq!((second[0].id, second[0].attempt), (first[0].id, 2));
     assert!(claim(&store).await.is_empty(), "another server has claimed it");
@@ -125,6 +126,24 @@ async fn claim_of_a_dead_server_expires_and_keeps_the_delivery_id() {
         next > now() + TimeDelta::seconds(30),
         "the next delivery is due when the claim expires"
     );
+}
+
+#[tokio::test]
+async fn alert_of_a_newer_version_does_not_delay_others() {
+    let (database, store) = fresh().await;
+    write(&store, &asking(1)).await;
+    write(&store, &asking(2)).await;
+    dispatch_all(&store, &["a"], false, AT_ONCE).await;
+    let pool = sqlx::PgPool::connect(&database.url()).await.expect("connected");
+    let sql = "UPDATE alerts SET cause = '{\"tomorrow\": {}}' WHERE task = $1";
+    let newer = asking(1).task.id.0;
+    sqlx::query(sql).bind(newer).execute(&pool).await.expect("changed");
+    let claimed = store.claim_deliveries(60, 100, true).await.expect("claimed");
+    let tasks: Vec<_> = claimed.deliveries.iter().map(|one| one.task).collect();
+    assert_eq!(tasks, [asking(2).task.id]);
+    assert_eq!(claimed.unreadable.len(), 1);
+    let next = store.next_delivery_at(true).await.expect("read");
+    assert!(next.is_some_and(|at| at > now()), "it is tried again when the claim expires");
 }
 
 #[tokio::test]
@@ -148,6 +167,47 @@ async fn attempts_are_recorded_and_released_claims_are_not() {
     let attempts = store.delivery_attempts(id).await.expect("read");
     let attempts: Vec<_> = attempts.into_iter().map(|it| (it.number, it.error)).collect();
     assert_eq!(attempts, [(1, Some("busy ".to_owned())), (2, None)]);
+}
+
+#[tokio::test]
+async fn alert_that_asks_nothing_is_settled_by_its_last_delivery() {
+    let (_database, store) = fresh().await;
+    let recorded = asking(1);
+    write(&store, &recorded).await;
+    let task = recorded.task.id;
+    let cause = AlertCause::CostWarning;
+    store.send_alert(task, PROJECT, cause, AlertSeverity::Warning).await.expect("sent");
+    let settled = async |cause: AlertCause| {
+        let alerts = store.alerts(task).await.expect("alerts");
+        alerts.iter().find(|alert| alert.cause == cause).expect("alert").settled_at.is_some()
+    };
+    assert_eq!(dispatch_all(&store, &["a", "b"], false, AT_ONCE).await, 2);
+    let (informing, questions): (Vec<_>, Vec<_>) =
+        claim(&store).await.into_iter().partition(|one| one.cause == cause);
+    let [first, second] = &informing[..] else { panic!("{informing:?}") };
+    store.end_deliveries(&[first.id], DeliveryEnd::Delivered).await.expect("ended");
+    assert!(!settled(cause).await, "the other receiver has not got it");
+    store.end_deliveries(&[second.id], DeliveryEnd::GivenUp).await.expect("ended");
+    assert!(settled(cause).await);
+    // A question is settled by its answer.
+    let question = questions[0].cause;
+    let ids: Vec<_> = questions.iter().map(|one| one.id).collect();
+    store.end_deliveries(&ids, DeliveryEnd::Delivered).await.expect("ended");
+    assert!(!settled(question).await);
+}
+
+#[tokio::test]
+async fn alert_that_nobody_got_stays_open() {
+    let (_database, store) = fresh().await;
+    let recorded = RecordedTask::new(1, careful());
+    write(&store, &recorded).await;
+    let (task, cause) = (recorded.task.id, AlertCause::CostWarning);
+    store.send_alert(task, PROJECT, cause, AlertSeverity::Warning).await.expect("sent");
+    dispatch_all(&store, &["a"], false, AT_ONCE).await;
+    let id = claim(&store).await[0].id;
+    store.end_deliveries(&[id], DeliveryEnd::GivenUp).await.expect("ended");
+    let alerts = store.alerts(task).await.expect("alerts");
+    assert_eq!(alerts.iter().map(|alert| alert.settled_at).collect::<Vec<_>>(), [None]);
 }
 
 /// Advances time until the reminder is due.
@@ -180,7 +240,7 @@ async fn reminders_are_sent_until_the_question_is_acknowledged() {
     reminded(&mut recorded);
     write_more(&store, &recorded, steps).await;
     dispatch_all(&store, &["a"], false, AT_ONCE).await;
-    let second = store.claim_deliveries(0, 10, true).await.expect("claimed").remove(0);
+    let second = store.claim_deliveries(0, 10, true).await.expect("claimed").deliveries.remove(0);
     assert_eq!((second.reminder, second.is_settled), (2, false));
     assert_ne!(second.id, first.id);
     // Once the question is acknowledged, the pending reminder is obsolete.
@@ -221,7 +281,7 @@ async fn deliveries_of_a_batch_are_claimed_together() {
     // A batch stays complete for small limits and for every caller.
     let mut sizes = Vec::new();
     for _ in 0..4 {
-        let claimed = store.claim_deliveries(60, 1, true).await.expect("claimed");
+        let claimed = store.claim_deliveries(60, 1, true).await.expect("claimed").deliveries;
         let batches: BTreeSet<_> = claimed.iter().map(|one| one.batch).collect();
         assert!(batches.len() <= 1);
         sizes.push(claimed.len());
@@ -234,7 +294,7 @@ async fn terminal_deliveries_are_left_to_servers_with_a_terminal() {
     let (_database, store) = fresh().await;
     write(&store, &asking(1)).await;
     dispatch_all(&store, &["terminal"], false, AT_ONCE).await;
-    assert!(store.claim_deliveries(60, 10, false).await.expect("claimed").is_empty());
+    assert!(store.claim_deliveries(60, 10, false).await.expect("claimed").deliveries.is_empty());
     assert_eq!(store.next_delivery_at(false).await.expect("read"), None);
     assert_eq!(claim(&store).await.len(), 1);
 }

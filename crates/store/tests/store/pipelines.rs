@@ -194,7 +194,8 @@ async fn a_gate_sends_one_alert_and_the_next_state_settles_it() {
         due_at: at(),
     };
     assert!(store.dispatch(&messages[0], &[delivery]).await.expect("result"));
-    let claim = async || store.claim_deliveries(60, 10, false).await.expect("result").remove(0);
+    let claim =
+        async || store.claim_deliveries(60, 10, false).await.expect("result").deliveries.remove(0);
     let claimed = claim().await;
     assert_eq!((claimed.title.as_str(), claimed.is_pipeline), ("A-1", true));
     assert_eq!(claimed.answers, ["continue", "skip", "stop"]);

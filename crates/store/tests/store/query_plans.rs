@@ -93,8 +93,8 @@ async fn board_and_related_queries_use_their_indexes() {
     // Operators read all projects, other people some of them.
     let (all, some) = ("true, '{}'", format!("false, ARRAY[{project}]::uuid[]"));
     let nothing = format!("{}, {all}", ["NULL"; 9].join(", "));
-    let with_words = format!("{}, 'part 4711', {all}", ["NULL"; 8].join(", "));
-    let with_start = format!("{}, 'part 471', {all}", ["NULL"; 8].join(", "));
+    let with_words = format!("{}, 'part:* & 4711:*', {all}", ["NULL"; 8].join(", "));
+    let with_start = format!("{}, 'part:* & 471:*', {all}", ["NULL"; 8].join(", "));
     let oldest = sqlx::query_scalar::<_, String>(
         "SELECT id::text FROM tasks WHERE NOT live ORDER BY id DESC OFFSET 50 LIMIT 1",
     );
@@ -108,12 +108,12 @@ async fn board_and_related_queries_use_their_indexes() {
     let open = format!("{open}, '{oldest}'");
     let newest = query(&["wanted_state", "AS newest"]);
     let capped = query(&["wanted_state", "AS matching"]);
-    let counts = query(&["GROUP BY state", "websearch_to_tsquery"]);
+    let counts = query(&["GROUP BY state", "@@ to_tsquery"]);
     let ranked = query(&["ranked.place <= $13"]);
-    let older = query(&["WHERE NOT live AND", "websearch_to_tsquery"]);
+    let older = query(&["WHERE NOT live AND", "@@ to_tsquery"]);
     let oldest = query(&["NOT live AND", "OFFSET $4"]);
     let suffix = query(&["FROM tasks", "right(id::text, 8)"]);
-    let list = query(&["SELECT id FROM tasks WHERE", "websearch_to_tsquery", "LIMIT $14"]);
+    let list = query(&["SELECT id FROM tasks WHERE", "@@ to_tsquery", "LIMIT $14"]);
     let inbox = query(&["asked_at IS NOT NULL", "ORDER BY asked_at, id LIMIT"]);
     let waiting = query(&["count(*)", "asked_at IS NOT NULL AND"]);
     let changed = query(&["FROM tasks WHERE updated_at >= $1"]);

@@ -136,6 +136,26 @@ async fn rows_of_a_review_go_with_their_task() {
 }
 
 #[tokio::test]
+async fn starts_of_jobs_go_with_their_task() {
+    let database = TestDatabase::fresh().await.expect("test database");
+    let store = database.store().await.expect("connection");
+    register(&store).await;
+    let closed = RecordedTask::new(1, quick()).until(State::Completed);
+    let open = RecordedTask::new(2, careful()).until(State::AwaitingApproval);
+    let begin = async |recorded: &RecordedTask, process: &str| {
+        store.begin_inline_job((recorded.task.id, 9), process).await.expect("begun")
+    };
+    for recorded in [&closed, &open] {
+        save(&store, recorded).await;
+        assert_eq!(begin(recorded, "a").await, 0);
+    }
+    let removed = store.apply_retention(&RetentionCutoffs::default()).await.expect("removed");
+    assert_eq!(removed, RemovedRows { inline_jobs: 1, ..RemovedRows::default() });
+    assert_eq!(begin(&closed, "b").await, 0, "its row is gone");
+    assert_eq!(begin(&open, "b").await, 1, "its row is kept");
+}
+
+#[tokio::test]
 async fn old_transcripts_are_removed() {
     let folder = std::env::temp_dir().join(format!("tamma-retention-{}", std::process::id()));
     let objects = ObjectStorage::new(folder.join("objects").display().to_string());

@@ -192,7 +192,7 @@ impl LineBuilder {
         if let Some((number, max)) = iteration {
             data["iteration"] = json!(number);
             data["max_iterations"] = json!(max);
-            text = format!("iteration {number} of {max}, {text}");
+            text = format!("attempt {number} of {max}, {text}");
         }
         self.record(at, "prompt", data.clone());
         self.line(at, LineKind::Note, &text, Some(data));

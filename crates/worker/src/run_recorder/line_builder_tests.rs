@@ -293,7 +293,7 @@ fn the_first_line_has_the_iteration_and_the_maximum() {
     builder.observe(at(0), Observation::Started(start));
     let batch = builder.take_batch(at(1), 10).expect("a batch");
     let line = batch.lines.first().expect("a line");
-    assert!(line.text.starts_with("iteration 2 of 10, prompt `implement`, version "), "{line:?}");
+    assert!(line.text.starts_with("attempt 2 of 10, prompt `implement`, version "), "{line:?}");
     let data = line.data.as_ref().expect("data");
     assert_eq!((&data["iteration"], &data["max_iterations"]), (&json!(2), &json!(10)));
 }

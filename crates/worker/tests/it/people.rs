@@ -199,13 +199,13 @@ async fn the_next_run_gets_the_gate_failure_and_fixes_it() {
     assert!(names.contains(&N::SmGatesFailed));
     // Each run starts with its number and the maximum.
     let lines = cluster.store.lines(id, &LineFilter::default(), LinePosition::START, 1_000).await;
-    let starts = lines.unwrap().into_iter().filter(|line| line.text.starts_with("iteration "));
+    let starts = lines.unwrap().into_iter().filter(|line| line.text.starts_with("attempt "));
     let starts: Vec<_> = starts
         .map(|line| {
             (line.position.sequence, line.text.split(',').next().unwrap_or_default().to_owned())
         })
         .collect();
-    assert_eq!(starts, [1, 2].map(|number| (1, format!("iteration {number} of 10"))));
+    assert_eq!(starts, [1, 2].map(|number| (1, format!("attempt {number} of 10"))));
     let range = format!("main..{}", cluster.store.task_branch(id).await.unwrap());
     assert_eq!(cluster.project.repository.git(&["rev-list", "--count", &range]).unwrap(), "2");
 }

@@ -168,10 +168,10 @@ fn format_tally(tally: &KnowledgeTaskStats) -> String {
     let tenths = tally.iterations * 10 / u64::from(tally.tasks);
     let cost = tally.cost_usd.checked_div(tally.tasks.into()).unwrap_or(tally.cost_usd);
     format!(
-        "{}, {} passed on the first run, {}, {}",
+        "{}, {} passed on the first attempt, {}, {}",
         pluralize(tally.tasks as usize, "task"),
         tally.first_pass,
-        average(format!("{}.{} iterations", tenths / 10, tenths % 10)),
+        average(format!("{}.{} attempts", tenths / 10, tenths % 10)),
         average(style::format_usd(cost)),
     )
 }

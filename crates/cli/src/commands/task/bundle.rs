@@ -38,7 +38,7 @@ const SECRET_NAMES: [&str; 4] = ["KEY", "TOKEN", "SECRET", "PASSWORD"];
 /// Descriptions of the files, by the start of their path.
 const DESCRIPTIONS: [(&str, &str); 14] = [
     ("README.txt", "this text"),
-    ("task.json", "the task, its decisions, iterations and alerts"),
+    ("task.json", "the task, its decisions, attempts and alerts"),
     ("state.json", "state of the task"),
     ("report.json", "report: gates, criteria, decisions, councils and cost"),
     ("plans/", "versions of the plan"),

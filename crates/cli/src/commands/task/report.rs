@@ -25,9 +25,9 @@ pub(crate) struct Args {
     /// Task ID, or at least four characters from its start or end
     #[arg(value_name = "TASK")]
     id: String,
-    /// Report on this iteration only
+    /// Report on this attempt only
     #[arg(long, value_name = "NUMBER")]
-    iteration: Option<u16>,
+    attempt: Option<u16>,
     /// Output format
     #[arg(long, value_enum, default_value_t = ReportOutput::Text)]
     format: ReportOutput,
@@ -52,7 +52,7 @@ pub(super) fn run(arguments: &Args) -> Result<ExitCode> {
     client::block_on(&arguments.target, async {
         let client = Client::new(&arguments.target)?;
         let id = client.resolve_task(&arguments.id).await?;
-        let number = arguments.iteration.map(|number| number.to_string());
+        let number = arguments.attempt.map(|number| number.to_string());
         let query: Vec<_> = number.iter().map(|number| ("iteration", number.as_str())).collect();
         let response: TaskReportResponse =
             client.get(&format!("/tasks/{id}/report"), &query).await?;
@@ -84,7 +84,7 @@ fn format_report(report: &TaskReport) -> String {
     let mut text = format!(
         "{}\n{state}, {}, {cost}, {} tokens",
         styled(&sanitize(&report.title), STRONG),
-        pluralize(report.iterations.len(), "iteration"),
+        pluralize(report.iterations.len(), "attempt"),
         style::format_number(report.spend.tokens),
     );
     if !report.tier_runs.is_empty() {

@@ -30,7 +30,7 @@ impl App {
         let next = next_step_text(&card);
         let state = humanize(&card.state);
         let paused = if card.paused { ", paused" } else { "" };
-        let attempts = pluralize(card.iterations, "iteration");
+        let attempts = pluralize(card.iterations, "attempt");
         Ok(ChatReply {
             lines: vec![
                 format!("“{}”: {state}{paused}. Next: {next}.", card.title),
@@ -72,7 +72,7 @@ impl App {
     ) -> Result<ChatReply, Error> {
         if let Some(task) = task {
             let card = self.task_card(task).await?;
-            let attempts = pluralize(card.iterations, "iteration");
+            let attempts = pluralize(card.iterations, "attempt");
             let (spend, tokens) = (&card.spend, card.spend.tokens);
             let mut lines =
                 vec![format!("“{}” has cost {spend}: {attempts}, {tokens} tokens.", card.title)];
@@ -550,7 +550,7 @@ fn describe_iteration(run: &IterationReport) -> String {
     };
     let decided =
         run.decision_text.as_ref().map(|it| format!(" Decision: {it}.")).unwrap_or_default();
-    format!("Iteration {} {verdict}{reasons}.{decided}", run.number)
+    format!("Attempt {} {verdict}{reasons}.{decided}", run.number)
 }
 
 /// Lists decisions of people and automatic approvals, newest first.

@@ -203,6 +203,8 @@ pub(in crate::web) struct ChangeQuery {
     since: bool,
     /// Sends the section of a file, with its header, and not its rows alone.
     section: bool,
+    /// Start of the commit that the reader's page shows. Files have other numbers in another commit.
+    commit: Option<String>,
 }
 
 impl ChangeQuery {
@@ -509,7 +511,8 @@ impl PageBuilder<'_> {
     /// Returns the address of the rows of a file, and of the page with them.
     fn file_hrefs(&self, number: usize) -> (String, String) {
         let (task, query) = (self.rows.task, link_query(self.rows.layout, self.query.since));
-        let rows = format!("/tasks/{task}/change/files/{number}?{query}");
+        let commit = short_hash(&self.rows.commit);
+        let rows = format!("/tasks/{task}/change/files/{number}?{query}&commit={commit}");
         (rows, format!("?{query}&file={number}#f{number}"))
     }
 

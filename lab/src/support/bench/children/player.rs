@@ -15,6 +15,12 @@ use super::{ChildPlan, ChildProcess, parse_object_id};
 /// Texts of the recorded task and their replacements, such as the task's ID and its commits.
 type Replacements = Vec<(String, String)>;
 
+/// Returns the start of the name of a task's branch: it has the last digits of the task's ID.
+fn branch_start(task: &str) -> String {
+    let digits = task.len().saturating_sub(8);
+    format!("tamma/{}-", task.get(digits..).unwrap_or(task))
+}
+
 /// Starts the children of the recorded task for other tasks.
 #[derive(Debug)]
 pub(crate) struct ChildPlayer {
@@ -106,8 +112,11 @@ impl ChildPlayer {
 
     fn replacements(&self, task: &str) -> Replacements {
         let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
-        let id = || vec![(self.plan.task.clone(), task.to_owned())];
-        tasks.entry(task.to_owned()).or_insert_with(id).clone()
+        let names = || {
+            let recorded = &self.plan.task;
+            vec![(recorded.clone(), task.to_owned()), (branch_start(recorded), branch_start(task))]
+        };
+        tasks.entry(task.to_owned()).or_insert_with(names).clone()
     }
 }
 
@@ -228,11 +237,12 @@ mod tests {
         // Prints another object than in the recording; the next child has to name that one.
         let prints = ChildProcess {
             object: Some(one.clone()),
-            ..child(0, 1, &format!("echo {two}"), &format!("{root}/task-1"))
+            ..child(0, 1, &format!("echo {two}"), &format!("{root}/old-00000001"))
         };
-        let names = child(2, 3, &format!("echo {one} > {root}/task-1.out"), &root);
+        let names = format!("echo {one} tamma/00000001-greet > {root}/old-00000001.out");
+        let names = child(2, 3, &names, &root);
         let plan = ChildPlan {
-            task: "task-1".to_owned(),
+            task: "old-00000001".to_owned(),
             calls: vec![vec![prints], vec![names]],
             after: Vec::new(),
             last: 5,
@@ -240,10 +250,11 @@ mod tests {
         };
         let player = Arc::new(ChildPlayer::new(plan));
         for call in 0..2 {
-            player.play("task-2", call).await.expect("played");
+            player.play("new-00000002", call).await.expect("played");
         }
-        let written = std::fs::read_to_string(folder.path().join("task-2.out")).expect("written");
-        assert_eq!(written.trim(), two);
+        let written = std::fs::read_to_string(folder.path().join("new-00000002.out"));
+        let expected = format!("{two} tamma/00000002-greet");
+        assert_eq!(written.expect("written").trim(), expected);
     }
 
     #[tokio::test]

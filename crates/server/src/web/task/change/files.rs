@@ -25,6 +25,7 @@ use super::{
 };
 use crate::app::{App, Error};
 use crate::web::html::SafeHtml;
+use crate::web::labels::short_hash;
 use crate::web::layout::Layout;
 use crate::web::session::Session;
 use crate::web::{PageError, PageResult, WebState, render};
@@ -61,6 +62,9 @@ pub(in crate::web) async fn file_fragment(
 ) -> PageResult {
     let page_error = |error: Error| PageError::new(Layout::for_session(&session), error);
     let loaded = LoadedChange::load(&state.app, &session, TaskId(id)).await.map_err(page_error)?;
+    if let Some(requested) = query.commit.as_deref() {
+        check_commit(requested, loaded.change.commit).map_err(page_error)?;
+    }
     let task_loop = state.app.task_loop(TaskId(id)).await.map_err(page_error)?;
     let (files, gone) = loaded.files();
     let found = files.iter().zip(&gone).find(|(file, _)| file.number == number);
@@ -89,6 +93,16 @@ pub(in crate::web) async fn file_fragment(
     // As the first file of a page, which is never full.
     let file = builder.file(file, *gone, &mut 0);
     render(&FileSection { layout: Layout::for_session(&session), file })
+}
+
+/// Fails if the page of the reader shows another commit: its files must not be mixed with these.
+fn check_commit(requested: &str, now: CommitId) -> Result<(), Error> {
+    let now = now.to_string();
+    if now.starts_with(requested) {
+        return Ok(());
+    }
+    let (requested, now) = (short_hash(requested), short_hash(&now));
+    Err(Error::Changed { what: "commit", requested, now })
 }
 
 /// Returns the numbers of files that end with their last hunk, as far as the patch leaves it open. Only
