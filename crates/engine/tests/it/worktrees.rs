@@ -6,7 +6,7 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 
-use tamma_core::ids::TaskId;
+use tamma_core::ids::{CommitId, TaskId};
 use tamma_core::plan::FileAction;
 use tamma_core::task::branch_name;
 use tamma_engine::delivery::{self, PushOutcome, push_task_branch};
@@ -272,8 +272,7 @@ async fn branch_is_delivered_once() {
     let fixture = Fixture::create().await;
     let mirror = fixture.mirror().await;
     let tree = fixture.worktree().await;
-    fs::write(tree.path().join("new.txt"), "one\n").unwrap();
-    let commit = tree.commit_all(1, "Add a file", &author()).await.unwrap();
+    let commit = commit_file(&tree).await;
     let branch = branch_name(fixture.task, "Add a file");
     let deliver = || push_task_branch(&mirror, (fixture.task, &branch), commit);
     assert_eq!(deliver().await.unwrap(), PushOutcome::Pushed);
@@ -300,12 +299,17 @@ async fn branch_with_other_commits_is_not_overwritten() {
     let tree = fixture.worktree().await;
     fixture.git(&["commit", "--quiet", "--allow-empty", "-m", "theirs"]).await;
     fixture.git(&["branch", &task_branch(fixture.task)]).await;
-    fs::write(tree.path().join("new.txt"), "one\n").unwrap();
-    let commit = tree.commit_all(1, "Add a file", &author()).await.unwrap();
+    let commit = commit_file(&tree).await;
     let error = push_task_branch(&mirror, (fixture.task, &task_branch(fixture.task)), commit)
         .await
         .unwrap_err();
     assert!(matches!(error, delivery::Error::Conflict { .. }), "{error}");
+}
+
+/// Adds a file to a worktree and returns its commit.
+async fn commit_file(tree: &Worktree) -> CommitId {
+    fs::write(tree.path().join("new.txt"), "one\n").unwrap();
+    tree.commit_all(1, "Add a file", &author()).await.unwrap()
 }
 
 fn write_hook(fixture: &Fixture, name: &str, commands: &str) {
@@ -320,8 +324,7 @@ async fn output_of_a_hook_is_returned() {
     let mirror = fixture.mirror().await;
     let tree = fixture.worktree().await;
     write_hook(&fixture, "pre-receive", "echo 'the tide is out' >&2\nexit 1\n");
-    fs::write(tree.path().join("new.txt"), "one\n").unwrap();
-    let commit = tree.commit_all(1, "Add a file", &author()).await.unwrap();
+    let commit = commit_file(&tree).await;
     let error = push_task_branch(&mirror, (fixture.task, &task_branch(fixture.task)), commit)
         .await
         .unwrap_err();
@@ -334,8 +337,7 @@ async fn push_that_meets_another_push_is_retried() {
     let fixture = Fixture::create().await;
     let mirror = fixture.mirror().await;
     let tree = fixture.worktree().await;
-    fs::write(tree.path().join("new.txt"), "one\n").unwrap();
-    let commit = tree.commit_all(1, "Add a file", &author()).await.unwrap();
+    let commit = commit_file(&tree).await;
     let branch = task_branch(fixture.task);
     let folder = tempfile::tempdir().unwrap();
     let (locked, go_on) = (folder.path().join("locked"), folder.path().join("go-on"));
@@ -365,8 +367,7 @@ async fn branch_below_an_existing_one_is_a_rejection() {
     let fixture = Fixture::create().await;
     let mirror = fixture.mirror().await;
     let tree = fixture.worktree().await;
-    fs::write(tree.path().join("new.txt"), "one\n").unwrap();
-    let commit = tree.commit_all(1, "Add a file", &author()).await.unwrap();
+    let commit = commit_file(&tree).await;
     let branch = task_branch(fixture.task);
     fixture.git(&["branch", branch.split('/').next().unwrap()]).await;
     let error = push_task_branch(&mirror, (fixture.task, &branch), commit).await.unwrap_err();
