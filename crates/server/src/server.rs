@@ -378,7 +378,6 @@ impl ApiServer {
             }
         };
         let session_layer = SessionLayer {
-            app: self.app.clone(),
             authenticator: self.authenticator.clone(),
             secure_cookies: self.secure_cookies,
         };

@@ -49,7 +49,6 @@ const NOTICE_COOKIE: &str = "tamma-notice";
 /// State of the session middleware.
 #[derive(Clone)]
 pub(crate) struct SessionLayer {
-    pub(crate) app: App,
     pub(crate) authenticator: Authenticator,
     /// Set if browsers reach the server by HTTPS.
     pub(crate) secure_cookies: bool,

@@ -50,7 +50,7 @@ async fn write(store: &Store, entries: u32) {
         assert!(store.complete_audit(id, &granted()).await.expect("completed"));
     }
     let appended = store.append_audit_entries(NEVER, 1000).await.expect("appended");
-    assert_eq!(appended, entries.into());
+    assert_eq!(appended, u64::from(entries));
 }
 
 async fn verify_with(store: &Store, anchor: Option<AuditHead>) -> ChainReport {

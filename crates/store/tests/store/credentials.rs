@@ -206,8 +206,9 @@ async fn linking_a_subject_to_another_person_ends_its_logins() {
     let login = log_in(&store, 10, "Mallory", &[]).await;
     open_cli(&store, login, "Mallory", b"one").await;
     let link = async |id: u128, person: &str| {
-        let (ids, by) = ([Uuid::from_u128(id), Uuid::from_u128(id + 1)], name("Grace"));
-        let linked = store.link_identity(ids, (ISSUER, "Mallory"), &name(person), &by, day(0));
+        let ids = [Uuid::from_u128(id), Uuid::from_u128(id + 1)];
+        let (person, by) = (name(person), name("Grace"));
+        let linked = store.link_identity(ids, (ISSUER, "Mallory"), &person, &by, day(0));
         linked.await.expect("linked");
     };
     link(50, "mallory").await;
