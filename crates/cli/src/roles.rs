@@ -520,16 +520,15 @@ pub(crate) fn run_standalone(
         cancel_on_signal(&stop)?;
         let backends =
             Backends::connect(database, &temporal, SchemaStep::Check, Progress::new(false)).await?;
-        roles
-            .run(&backends, &stop, |url, _| {
-                let mut out = anstream::stdout().lock();
-                match url {
-                    Some(url) => writeln!(out, "serving at {url}")?,
-                    None => writeln!(out, "working")?,
-                }
-                Ok(())
-            })
-            .await
+        let running = roles.run(&backends, &stop, |url, _| {
+            let mut out = anstream::stdout().lock();
+            match url {
+                Some(url) => writeln!(out, "serving at {url}")?,
+                None => writeln!(out, "working")?,
+            }
+            Ok(())
+        });
+        Box::pin(running).await
     })?;
     Ok(ExitCode::SUCCESS)
 }
@@ -580,7 +579,7 @@ mod tests {
         let folder = folder.path().canonicalize().unwrap();
         let data = folder.join("data");
         let hide = |keys: &Path, others: &[PathBuf]| hidden_paths(&data, keys, others).unwrap();
-        assert_eq!(hide(&data.join("keys.json"), &[]), [data.clone()]);
+        assert_eq!(hide(&data.join("keys.json"), &[]), std::slice::from_ref(&data));
         // The folder, because a rotation replaces the file.
         let own = folder.join("own");
         assert_eq!(hide(&own.join("keys.json"), &[]), [data.clone(), own.clone()]);

@@ -14,25 +14,34 @@ use temporalio_client::{
 
 use crate::roles::retry_connect;
 
+/// Heading of the options in help texts.
+const HEADING: &str = "TLS to Temporal";
+
 /// TLS to Temporal. Any of these switches it on.
 #[derive(Debug, Default, Args)]
+#[expect(clippy::struct_field_names, reason = "options are named after the fields")]
 pub(crate) struct TemporalTlsArgs {
     /// Use TLS to Temporal, with the certificate authorities of this machine
+    #[arg(help_heading = HEADING)]
     #[arg(long, env = "TAMMA_TEMPORAL_TLS", hide_env_values = true)]
     #[arg(value_parser = clap::builder::FalseyValueParser::new())]
     temporal_tls: bool,
     /// Certificate authority of Temporal's certificate, in PEM
+    #[arg(help_heading = HEADING)]
     #[arg(long, env = "TAMMA_TEMPORAL_TLS_CA", hide_env_values = true, value_name = "FILE")]
     temporal_tls_ca: Option<PathBuf>,
     /// Certificate of this process for Temporal, in PEM (mutual TLS)
+    #[arg(help_heading = HEADING)]
     #[arg(long, env = "TAMMA_TEMPORAL_TLS_CERT", hide_env_values = true, value_name = "FILE")]
     #[arg(requires = "temporal_tls_key")]
     temporal_tls_cert: Option<PathBuf>,
     /// Private key of --temporal-tls-cert, in PEM
+    #[arg(help_heading = HEADING)]
     #[arg(long, env = "TAMMA_TEMPORAL_TLS_KEY", hide_env_values = true, value_name = "FILE")]
     #[arg(requires = "temporal_tls_cert")]
     temporal_tls_key: Option<PathBuf>,
     /// Name in Temporal's certificate, if it differs from the address
+    #[arg(help_heading = HEADING)]
     #[arg(long, env = "TAMMA_TEMPORAL_TLS_SERVER_NAME", hide_env_values = true)]
     #[arg(value_name = "NAME")]
     temporal_tls_server_name: Option<String>,

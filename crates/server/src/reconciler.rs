@@ -161,7 +161,8 @@ impl Reconciler {
     }
 
     async fn compare_one(&self, task: TaskId) -> (TaskId, Result<Comparison, Error>) {
-        (task, self.app.compare_task(task, self.differed.get(&task).copied()).await)
+        let comparing = self.app.compare_task(task, self.differed.get(&task).copied());
+        (task, Box::pin(comparing).await)
     }
 
     /// Returns the tasks whose workflow was closed early since a time.

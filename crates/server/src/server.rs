@@ -401,18 +401,16 @@ impl ApiServer {
             .into_make_service_with_connect_info::<SocketAddr>();
         let stopped = stop.clone().cancelled_owned();
         let certificate = self.certificate;
-        let serving: BoxFuture<'_, std::io::Result<()>> = match certificate.clone() {
-            Some(certificate) => {
+        let serving: BoxFuture<'_, std::io::Result<()>> =
+            if let Some(certificate) = certificate.clone() {
                 let listener = TlsListener::new(self.listener, self.address, certificate);
                 // With a tap, axum knows the addresses of clients.
                 let serving = axum::serve(listener.tap_io(|_| {}), router);
                 Box::pin(serving.with_graceful_shutdown(stopped).into_future())
-            }
-            None => {
+            } else {
                 let serving = axum::serve(self.listener, router);
                 Box::pin(serving.with_graceful_shutdown(stopped).into_future())
-            }
-        };
+            };
         let reloading = async {
             match &certificate {
                 Some(certificate) => certificate.reload_on_change().await,

@@ -16,10 +16,11 @@ use temporalio_common::protos::temporal::api::operatorservice::v1::{
 use temporalio_common::protos::temporal::api::workflowservice::v1::{
     DescribeNamespaceRequest, DescribeNamespaceResponse, RegisterNamespaceRequest,
 };
+use tokio::time::Instant;
 
 /// Time for which a new namespace is awaited. Nodes of Temporal learn of it and of its search attributes
-/// within seconds.
-const USABLE_TIMEOUT: Duration = Duration::from_secs(10);
+/// when they refresh their caches, which takes up to 10 seconds for each.
+const USABLE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Time between two requests for a new namespace.
 const USABLE_INTERVAL: Duration = Duration::from_millis(500);
@@ -92,21 +93,26 @@ pub async fn prepare_namespace(
         }
         Err(status) => return Err(refused("read", *status)),
     }
-    ensure_search_attributes(client, namespace).await.map_err(|status| {
-        NamespaceError::SearchAttributes { namespace: namespace.to_owned(), status }
-    })?;
-    let client = client_in(client, Some(namespace));
-    let usable = async {
-        let names = search_attributes::NAMES.iter().map(|name| format!("{name} = 'none'"));
-        let query = names.collect::<Vec<_>>().join(" AND ");
-        while client.count_workflows(query.as_str(), WorkflowCountOptions::default()).await.is_err()
-        {
-            tokio::time::sleep(USABLE_INTERVAL).await;
+    let deadline = Instant::now() + USABLE_TIMEOUT;
+    while let Err(status) = ensure_search_attributes(client, namespace).await {
+        // Nodes that do not know a new namespace yet answer that it is missing.
+        if status.code() != Code::NotFound || Instant::now() > deadline {
+            let namespace = namespace.to_owned();
+            return Err(NamespaceError::SearchAttributes { namespace, status });
         }
-    };
-    if tokio::time::timeout(USABLE_TIMEOUT, usable).await.is_err() {
-        // The first tasks may be refused, and can be added again.
-        tracing::warn!(namespace, "namespace of Temporal cannot be used yet");
+        tokio::time::sleep(USABLE_INTERVAL).await;
+    }
+    let client = client_in(client, Some(namespace));
+    let names = search_attributes::NAMES.iter().map(|name| format!("{name} = 'none'"));
+    let query = names.collect::<Vec<_>>().join(" AND ");
+    let count = || client.count_workflows(query.as_str(), WorkflowCountOptions::default());
+    while let Err(error) = count().await {
+        if Instant::now() > deadline {
+            // The first tasks may be refused, and can be added again.
+            tracing::warn!(namespace, %error, "namespace of Temporal cannot be used yet");
+            break;
+        }
+        tokio::time::sleep(USABLE_INTERVAL).await;
     }
     Ok(())
 }
@@ -131,6 +137,7 @@ pub async fn ensure_search_attributes(client: &Client, namespace: &str) -> Resul
     let list = ListSearchAttributesRequest { namespace: namespace.to_owned() };
     let known = match service.list_search_attributes(Request::new(list)).await {
         Ok(known) => known.into_inner().custom_attributes,
+        Err(status) if status.code() == Code::NotFound => return Err(Box::new(status)),
         // Without permission to list them, the server's operator has to create them.
         Err(_) => return Ok(()),
     };

@@ -66,7 +66,7 @@ impl Store {
             });
         let lists = options.clone().options(LIST_OPTIONS);
         let lists = pool.clone().connect_lazy_with(lists);
-        let steps = pool.connect_with(options).await?;
+        let steps = Box::pin(pool.connect_with(options)).await?;
         let reads = steps.clone();
         Ok(Self { steps, reads, lists, tenants: None, filter: ReadFilter::all() })
     }

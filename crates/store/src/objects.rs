@@ -224,8 +224,9 @@ mod tests {
         for location in ["s3://", "s3:///objects", "https://example.com/objects"] {
             assert!(ObjectStorage::new(location).parse_location().is_err(), "{location}");
         }
-        let secret = [("AWS_SECRET_ACCESS_KEY".to_owned(), "hush".to_owned())];
-        let objects = ObjectStorage::new("s3://tamma").with_settings(secret);
+        let settings = [("AWS_ACCESS_KEY_ID", "ada"), ("AWS_SECRET_ACCESS_KEY", "hush")];
+        let settings = settings.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let objects = ObjectStorage::new("s3://tamma").with_settings(settings);
         assert!(!format!("{objects:?}").contains("hush"));
         objects.open().expect("opened without a request");
     }

@@ -37,7 +37,7 @@ pub fn server_address() -> Result<String> {
 pub async fn connect(address: &str) -> Result<Client> {
     let url: Url = format!("http://{address}").parse()?;
     let options = ConnectionOptions::new(url).identity("test").build();
-    let connection = Connection::connect(options).await?;
+    let connection = Box::pin(Connection::connect(options)).await?;
     let converter = tamma_keys::data_converter(test_keys());
     let options = ClientOptions::new("default").data_converter(converter).build();
     Ok(Client::new(connection, options)?)

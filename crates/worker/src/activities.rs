@@ -308,7 +308,7 @@ async fn dispatch(services: &Services, ctx: &JobContext) -> Result<JobResult, Er
         Job::Admit => admit::admit(services, ctx).await,
         Job::Prepare => prepare::prepare(services, ctx).await,
         Job::Plan { version, from, note } => {
-            plan::plan(services, ctx, *version, from.as_ref(), note.as_ref()).await
+            Box::pin(plan::plan(services, ctx, *version, from.as_ref(), note.as_ref())).await
         }
         Job::Check { plan } => check::check(services, ctx, plan).await,
         Job::Implement(spec) => Box::pin(implement::implement(services, ctx, spec)).await,

@@ -25,7 +25,9 @@ fn head_of(entries: &[ChainedEntry]) -> AuditHead {
 
 fn verify(entries: &[ChainedEntry], head: Option<AuditHead>) -> ChainReport {
     let mut verifier = ChainVerifier::new(None);
-    entries.iter().for_each(|entry| verifier.read(entry));
+    for entry in entries {
+        verifier.read(entry);
+    }
     verifier.finish(head)
 }
 
@@ -144,7 +146,9 @@ proptest! {
         forged[0].push(' ');
         let forged = chain(&forged);
         let mut verifier = ChainVerifier::new(Some(anchor));
-        forged.iter().for_each(|entry| verifier.read(entry));
+        for entry in &forged {
+            verifier.read(entry);
+        }
         let report = verifier.finish(Some(head_of(&forged)));
         let replaced = BrokenAuditEntry { position: anchor.position, fault: AuditFault::Replaced };
         prop_assert_eq!(report.broken, Some(replaced));

@@ -20,7 +20,7 @@ const PROC: &str = "parts of `/proc` are masked, so that no other `/proc` can be
                     `--security-opt systempaths=unconfined`; Podman: `--security-opt unmask=ALL`; \
                     systemd: `ProtectKernelTunables=no`)";
 
-/// Setting of AppArmor that lets a container mount file systems in its own namespaces.
+/// Setting of `AppArmor` that lets a container mount file systems in its own namespaces.
 const APPARMOR: &str = "AppArmor confines this process: use a profile that allows `userns` and \
                         `mount` (Kubernetes: `appArmorProfile`; Docker: `--security-opt \
                         apparmor=…`), or set `kernel.apparmor_restrict_unprivileged_userns=0`";
@@ -30,7 +30,7 @@ const APPARMOR: &str = "AppArmor confines this process: use a profile that allow
 enum Obstacle {
     /// Kernel allows no user namespaces.
     NoUserNamespaces,
-    /// AppArmor confines this process, or denies user namespaces to unconfined ones.
+    /// `AppArmor` confines this process, or denies user namespaces to unconfined ones.
     AppArmor,
     /// Seccomp filter applies to this process.
     SeccompFilter,

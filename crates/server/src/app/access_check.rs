@@ -136,20 +136,20 @@ fn parse_action(text: &str) -> Result<SimulatedAction, Error> {
         "resume" => (AccessAction::ControlTask.permission(), Some("resume")),
         "edit" => (AccessAction::ControlTask.permission(), Some("edit")),
         "rate" => (AccessAction::ControlTask.permission(), Some("rate")),
-        _ => match parse_answer(&word) {
-            Some(answer) => (Permission::from(answer), Some(policy_name(answer))),
-            None => match word.parse::<AccessAction>() {
-                Ok(action) => (action.permission(), None),
-                Err(_) => {
-                    let text: String = text.chars().take(40).collect();
-                    return Err(Error::invalid(
-                        format!("Unknown action `{text}`."),
-                        "Use an action such as approve, reject, accept, reply, pause, cancel, \
-                         raise-budget or read.",
-                    ));
-                }
-            },
-        },
+        _ => {
+            if let Some(answer) = parse_answer(&word) {
+                (Permission::from(answer), Some(policy_name(answer)))
+            } else if let Ok(action) = word.parse::<AccessAction>() {
+                (action.permission(), None)
+            } else {
+                let text: String = text.chars().take(40).collect();
+                return Err(Error::invalid(
+                    format!("Unknown action `{text}`."),
+                    "Use an action such as approve, reject, accept, reply, pause, cancel, \
+                     raise-budget or read.",
+                ));
+            }
+        }
     };
     let raises_budget = word == "raise_budget";
     let policy_action = name.map(|name| PolicyAction { name, raises_budget });

@@ -212,7 +212,7 @@ impl Layout {
     ) -> Result<Self, PageError> {
         let layout = Self { nav, ..Self::for_session(session) };
         match read_status(&state.app).await {
-            Ok((waiting, maintenance)) => Ok(Self { waiting, maintenance, ..layout }),
+            Ok((waiting, maintenance)) => Ok(Self { maintenance, waiting, ..layout }),
             Err(error) => Err(PageError::new(layout, error)),
         }
     }

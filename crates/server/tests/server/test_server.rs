@@ -78,8 +78,8 @@ impl TestServer {
     }
 
     pub(crate) async fn with(config: ServerConfig) -> Self {
-        let (database, store) = fresh_database().await;
-        Self::on_database(config, database, store).await
+        let (database, store) = Box::pin(fresh_database()).await;
+        Box::pin(Self::on_database(config, database, store)).await
     }
 
     /// Starts a server on an existing database.

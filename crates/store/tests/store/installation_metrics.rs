@@ -30,7 +30,7 @@ async fn values_of_the_installation_come_from_all_tasks_and_workers() {
     assert_eq!((none.workers, none.audit_entries), ((0.0, 0.0), 0.0));
 
     save(&store, &RecordedTask::new(1, quick()).until(State::Completed)).await;
-    save(&store, &RecordedTask::new(2, careful()).until(State::AwaitingApproval)).await;
+    save(&store, &RecordedTask::new(2, careful()).until(State::Validated)).await;
     store.record_heartbeat("here", 4, "bubblewrap").await.expect("recorded");
     store.save_audit_export("syslog", 0).await.expect("saved");
     let some = store.installation_metrics(&open, &ended).await.expect("values");

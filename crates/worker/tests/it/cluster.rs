@@ -20,7 +20,7 @@ use tamma_core::version::Edition;
 use tamma_engine::agent::AgentTimeouts;
 use tamma_flow::{
     ActionRequest, ActionResponse, TASK_QUEUE, TaskWorkflow, WorkflowInput, WorkflowOrigin,
-    WorkflowTuning, search_attributes, workflow_id,
+    WorkflowTuning, failure_message, search_attributes, workflow_id,
 };
 use tamma_store::{RegisteredProject, Store};
 use tamma_testkit::agent::{Script, program};
@@ -31,9 +31,12 @@ use tamma_testkit::repository::Repository;
 use tamma_testkit::sample::{sample_task, task_id};
 use tamma_testkit::wait_until;
 use tamma_worker::{FaultInjection, WorkerConfig};
+use temporalio_client::errors::WorkflowUpdateError;
 use temporalio_client::{
     Client, WorkflowExecuteUpdateOptions, WorkflowHandle, WorkflowStartOptions,
 };
+use temporalio_common::data_converters::SerializationContextData;
+use temporalio_common::payload_visitor::decode_payloads;
 use temporalio_common::search_attributes::SearchAttributes;
 use tokio_util::sync::CancellationToken;
 
@@ -260,7 +263,16 @@ impl Cluster {
         let options = WorkflowExecuteUpdateOptions::builder().build();
         let response: Result<ActionResponse, _> =
             handle.execute_update(TaskWorkflow::ask, request, options).await;
-        response.map_err(|error| format!("{error:?}"))?
+        match response {
+            Ok(status) => status,
+            Err(WorkflowUpdateError::Failed(mut failure)) => {
+                let converter = tamma_keys::data_converter(tamma_testkit::keys::test_keys());
+                let context = SerializationContextData::None;
+                decode_payloads(&mut *failure, converter.codec(), &context).await.unwrap();
+                Err(failure_message(&failure))
+            }
+            Err(error) => Err(format!("{error:?}")),
+        }
     }
 }
 
