@@ -12,7 +12,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use chrono::TimeDelta;
 use tamma_core::ids::Name;
-use tamma_core::operator::RetentionDays;
+use tamma_core::operator::{RetentionDays, TlsSettings};
 use tamma_flow::WorkflowTuning;
 use tamma_keys::Keys;
 use tamma_server::{MonitoringServer, PollerProbe};
@@ -462,7 +462,12 @@ pub(crate) fn worker_config(
     let program = std::env::current_exe().unwrap_or_else(|_| "tamma".into());
     let operator = operator_file::read(data)?.unwrap_or_default();
     let mut private_keys = backend.private_keys();
-    private_keys.extend(operator.tls.iter().map(|tls| PathBuf::from(&tls.key)));
+    private_keys.extend(match &operator.tls {
+        Some(TlsSettings::Files(files)) => Some(PathBuf::from(&files.key)),
+        // The folder, because a renewal replaces the files.
+        Some(TlsSettings::Acme(acme)) => acme.cache.as_ref().map(PathBuf::from),
+        None => None,
+    });
     Ok(tamma_worker::WorkerConfig {
         operator,
         name: process_name(),
