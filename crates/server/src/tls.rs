@@ -155,7 +155,8 @@ impl ServerCertificate {
     pub(crate) async fn keep_current(&self) {
         match &self.acme {
             Some(acme) => {
-                tokio::join!(self.reload_on_change(), acme.keep_valid());
+                // Boxed, because it is large.
+                tokio::join!(self.reload_on_change(), Box::pin(acme.keep_valid()));
             }
             None => self.reload_on_change().await,
         }
