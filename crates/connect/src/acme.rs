@@ -41,7 +41,7 @@ pub enum AcmeError {
     /// Account that a file has, but not as this version writes it.
     #[error("the stored account cannot be read; remove its file to register a new one")]
     Account(#[source] serde_json::Error),
-    /// Directory that cannot be reached, or an order that it refused.
+    /// Authority that cannot be reached, or that answers something else.
     #[error(
         "the certificate authority {directory} did not answer as expected; check `directory` and `ca` of \
          `tls.acme` in operator.yaml, and that this machine can reach it"
