@@ -13,7 +13,7 @@ use uuid::Uuid;
 use crate::support::bench::work;
 use crate::support::verdict::Verdict;
 use crate::{
-    agents, alerts, audit, bench_agents, bench_board, bench_core, bench_gateway, bench_loop,
+    acme, agents, alerts, audit, bench_agents, bench_board, bench_core, bench_gateway, bench_loop,
     bench_store, bench_waiting, browser, canary, chaos, chart, chat, cluster, crash_recovery, docs,
     escalation, eval, false_claims, first_minute, forge, hostile_repositories, identity, image,
     knowledge, learning, learning_loop, mcp, merge_queue, objects, observe, pipeline, reconcile,
@@ -83,6 +83,8 @@ enum Experiment {
     Restore(restore::Args),
     /// Sign people in with two real identity providers, and take their groups away
     Identity,
+    /// Get and renew the certificate of two servers from a real certificate authority (ACME)
+    Acme,
     /// Send requests of one organisation for what belongs to another, through every interface
     Tenancy,
     /// Control Tamma from real MCP clients
@@ -180,6 +182,7 @@ async fn run(experiment: Experiment, quick: bool) -> Result<Verdict> {
         Experiment::Upgrade(own) => upgrade::run(&own, quick).await,
         Experiment::Restore(own) => restore::run(&own, quick).await,
         Experiment::Identity => identity::run(quick).await,
+        Experiment::Acme => acme::run(quick).await,
         Experiment::Tenancy => tenancy::run(quick).await,
         Experiment::Mcp => mcp::run(quick).await,
         Experiment::Alerts => alerts::run().await,

@@ -1,5 +1,6 @@
 #![doc = include_str!("../README.md")]
 
+mod acme;
 mod agents;
 mod alerts;
 mod audit;

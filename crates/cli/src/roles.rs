@@ -12,7 +12,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use chrono::TimeDelta;
 use tamma_core::ids::Name;
-use tamma_core::operator::RetentionDays;
+use tamma_core::operator::{RetentionDays, TlsSettings};
 use tamma_flow::WorkflowTuning;
 use tamma_keys::Keys;
 use tamma_server::{MonitoringServer, PollerProbe};
@@ -462,7 +462,7 @@ pub(crate) fn worker_config(
     let program = std::env::current_exe().unwrap_or_else(|_| "tamma".into());
     let operator = operator_file::read(data)?.unwrap_or_default();
     let mut private_keys = backend.private_keys();
-    private_keys.extend(operator.tls.iter().map(|tls| PathBuf::from(&tls.key)));
+    private_keys.extend(operator.tls.as_ref().and_then(tls_key));
     Ok(tamma_worker::WorkerConfig {
         operator,
         name: process_name(),
@@ -476,6 +476,15 @@ pub(crate) fn worker_config(
         allow_project_prompts: prompts.allow_project_prompts,
         ..tamma_worker::WorkerConfig::new(data.join("work"))
     })
+}
+
+/// Returns the file or folder with the key of the server's certificate; `None` if it is in the data folder.
+fn tls_key(tls: &TlsSettings) -> Option<PathBuf> {
+    match tls {
+        TlsSettings::Files(files) => Some(PathBuf::from(&files.key)),
+        // The folder, because a renewal replaces the file.
+        TlsSettings::Acme(acme) => acme.cache.as_ref().map(PathBuf::from),
+    }
 }
 
 /// Returns the paths that no sandbox may see, although it may see a folder above them.
@@ -571,6 +580,8 @@ pub(crate) fn now() -> chrono::DateTime<chrono::Utc> {
 
 #[cfg(test)]
 mod tests {
+    use tamma_core::operator::OperatorConfig;
+
     use super::*;
 
     #[test]
@@ -594,5 +605,18 @@ mod tests {
         let (keys, tls) =
             (Path::new("/etc/keys.json"), PathBuf::from("/etc/ssl/tamma-nowhere.key"));
         assert_eq!(hide(keys, std::slice::from_ref(&tls)), [data.clone(), keys.to_owned(), tls]);
+    }
+
+    #[test]
+    fn sandboxes_see_neither_the_key_of_the_certificate_nor_the_folder_of_renewed_ones() {
+        let key = |tls: &str| {
+            let operator = OperatorConfig::parse(&format!("tls: {tls}")).unwrap();
+            operator.tls.as_ref().and_then(tls_key)
+        };
+        let files = "{certificate: /etc/tamma/a.pem, key: /etc/tamma/b.pem}";
+        assert_eq!(key(files), Some("/etc/tamma/b.pem".into()));
+        let acme = "acme: {directory: 'https://a.example/directory'";
+        assert_eq!(key(&format!("{{{acme}, cache: /srv/acme}}}}")), Some("/srv/acme".into()));
+        assert_eq!(key(&format!("{{{acme}}}}}")), None);
     }
 }

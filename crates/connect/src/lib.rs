@@ -1,5 +1,6 @@
 #![doc = include_str!("../README.md")]
 
+pub mod acme;
 pub mod audit_export;
 pub mod forge;
 pub mod message;

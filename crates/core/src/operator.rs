@@ -8,6 +8,7 @@ mod audit_settings;
 mod identity;
 mod retention;
 mod sandbox_settings;
+mod tls_settings;
 mod web_origin;
 
 use std::collections::BTreeMap;
@@ -22,6 +23,7 @@ pub use audit_settings::{AuditSettings, AuditWebhook, SyslogAddress};
 pub use identity::{GroupRole, IdentityProvider, IdentitySettings};
 pub use retention::RetentionDays;
 pub use sandbox_settings::{HostPort, ResourceLimits, SandboxSettings};
+pub use tls_settings::{AcmeSettings, TlsFiles, TlsSettings};
 pub use web_origin::{WebOrigin, is_public_address};
 
 /// Name of the file in the data folder.
@@ -79,17 +81,7 @@ pub struct OperatorConfig {
     /// payloads for operators. Default: none.
     pub temporal_ui: Option<String>,
     /// Certificate of the API and the pages. Default: none, so that the server speaks plain HTTP.
-    pub tls: Option<TlsFiles>,
-}
-
-/// Certificate of the server. Both files are read again when they change.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct TlsFiles {
-    /// Absolute path of the certificate and its intermediate ones, in PEM.
-    pub certificate: String,
-    /// Absolute path of the private key, in PEM.
-    pub key: String,
+    pub tls: Option<TlsSettings>,
 }
 
 /// Weakest sandbox that a project can select. Each one includes those before it.
@@ -203,6 +195,15 @@ pub enum OperatorConfigError {
          `https://temporal.example.com`"
     )]
     TemporalUi(String),
+    /// Address that is not one of an authority.
+    #[error(
+        "`tls.acme`: `directory` is `{0}`, and not an https URL; use that of your certificate authority, \
+         such as `https://acme-v02.api.letsencrypt.org/directory`"
+    )]
+    AcmeDirectory(String),
+    /// Contact that is not an email address.
+    #[error("`tls.acme`: `contact` is `{0}`, and not an email address such as `ops@example.com`")]
+    AcmeContact(String),
     /// Identity provider that could not work.
     #[error("`identity.providers`: `{name}`: {problem}")]
     IdentityProvider {
@@ -289,9 +290,8 @@ impl OperatorConfig {
         if let Some(origin) = self.temporal_ui.as_ref().filter(|origin| !is_origin(origin)) {
             return Err(OperatorConfigError::TemporalUi(origin.clone()));
         }
-        let mut files = self.tls.iter().flat_map(|tls| [&tls.certificate, &tls.key]);
-        if let Some(path) = files.find(|path| !is_below_root(path)) {
-            return Err(OperatorConfigError::RelativePath { key: "tls", path: path.clone() });
+        if let Some(tls) = &self.tls {
+            tls.check()?;
         }
         match self.alert_hosts.iter().find(|host| !web_origin::is_host(host)) {
             Some(host) => Err(OperatorConfigError::Host(host.clone())),
@@ -366,19 +366,13 @@ mod tests {
     }
 
     #[test]
-    fn the_ui_of_temporal_is_an_origin_and_certificates_are_absolute_paths() {
+    fn the_ui_of_temporal_is_an_origin() {
         let config = OperatorConfig::parse("temporal_ui: https://temporal.example.com:8080");
         assert!(config.expect("valid").temporal_ui.is_some());
         for text in ["temporal.example.com", "https://temporal.example.com/", "'*'"] {
             let error = OperatorConfig::parse(&format!("temporal_ui: {text}")).expect_err(text);
             assert!(matches!(error, OperatorConfigError::TemporalUi(_)), "{error}");
         }
-        let config = OperatorConfig::parse("tls: {certificate: /etc/a.pem, key: /etc/b.pem}");
-        assert_eq!(config.expect("valid").tls.expect("tls").key, "/etc/b.pem");
-        let error = OperatorConfig::parse("tls: {certificate: /etc/a.pem, key: b.pem}");
-        let expected = OperatorConfigError::RelativePath { key: "tls", path: "b.pem".to_owned() };
-        assert_eq!(error.expect_err("relative"), expected);
-        assert!(OperatorConfig::parse("tls: {certificate: /etc/a.pem}").is_err());
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! API server: configuration, startup and shutdown.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use axum::serve::ListenerExt as _;
 use futures_util::future::BoxFuture;
 use tamma_connect::forge::Forges;
 use tamma_core::ids::{CommitId, Digest, Name, ProjectId};
-use tamma_core::operator::OperatorConfig;
+use tamma_core::operator::{OperatorConfig, TlsSettings, WebOrigin};
 use tamma_flow::WorkflowTuning;
 use tamma_keys::Keys;
 use tamma_policy::{PeoplePolicies, PolicyFileError};
@@ -69,6 +69,8 @@ pub struct ServerConfig {
     pub forges: PathBuf,
     /// Cedar policies of the operator about what people do, by the names of their files.
     pub policies: BTreeMap<String, String>,
+    /// Folder for a certificate from an authority (ACME), unless the operator names another one.
+    pub acme: PathBuf,
 }
 
 /// Contents of a repository.
@@ -117,8 +119,12 @@ impl ServerConfig {
         if token.chars().count() < MIN_TOKEN {
             return Err(Error::WeakToken(token.chars().count()));
         }
-        if self.operator.tls.is_some() && !self.public_url.as_deref().is_some_and(is_https) {
-            return Err(Error::TlsWithoutUrl);
+        if let Some(tls) = &self.operator.tls {
+            let url = self.public_url.as_deref().filter(|url| is_https(url));
+            let url = url.ok_or(Error::TlsWithoutUrl)?;
+            if matches!(tls, TlsSettings::Acme(_)) && host_name(url).is_none() {
+                return Err(Error::AcmeHost(url.to_owned()));
+            }
         }
         let taken = |source| Error::Bind { address: *address, source };
         std::net::TcpListener::bind(address).map(drop).map_err(taken)
@@ -137,6 +143,13 @@ impl std::fmt::Debug for ServerConfig {
 
 fn is_https(url: &str) -> bool {
     url.to_lowercase().starts_with("https://")
+}
+
+/// Returns the host of a URL; `None` for an IP address.
+fn host_name(url: &str) -> Option<String> {
+    let origin = WebOrigin::parse(url)?;
+    let host = origin.host().trim_end_matches('.');
+    host.parse::<IpAddr>().is_err().then(|| host.to_owned())
 }
 
 /// Error that prevents the server from running.
@@ -200,6 +213,12 @@ pub enum Error {
          `--public-url` or TAMMA_PUBLIC_URL to one that starts with https://"
     )]
     TlsWithoutUrl,
+    /// No authority issues a certificate for this URL.
+    #[error(
+        "`tls.acme` in operator.yaml gets a certificate for the host of this server's URL, and `{0}` has no \
+         host name: set `--public-url` or TAMMA_PUBLIC_URL to one such as https://tamma.example.com"
+    )]
+    AcmeHost(String),
     /// Accepting connections failed.
     #[error("cannot accept connections")]
     Io(#[from] std::io::Error),
@@ -261,14 +280,17 @@ impl ApiServer {
             read_commit_file,
             forges,
             policies,
+            acme,
         } = config;
         let policies = PeoplePolicies::parse(&policies)?;
         if !policies.is_empty() {
             tracing::info!(policies = policies.len(), "policies loaded");
         }
         let store = with_row_security(store).await?;
-        let certificate = operator.tls.clone().map(ServerCertificate::load).transpose()?;
-        let certificate = certificate.map(Arc::new);
+        let host = public_url.as_deref().and_then(host_name).unwrap_or_default();
+        let certificate = operator.tls.clone();
+        let certificate = certificate.map(|tls| ServerCertificate::open(tls, &acme, &host));
+        let certificate = certificate.transpose()?.map(Arc::new);
         let listener =
             TcpListener::bind(address).await.map_err(|source| Error::Bind { address, source })?;
         let address = listener.local_addr()?;
@@ -413,7 +435,7 @@ impl ApiServer {
             };
         let reloading = async {
             match &certificate {
-                Some(certificate) => certificate.reload_on_change().await,
+                Some(certificate) => certificate.keep_current().await,
                 None => std::future::pending().await,
             }
         };

@@ -1,22 +1,32 @@
 //! TLS of the API and the pages.
 
+mod acme;
+mod validity;
+
 use std::io;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use axum::serve::Listener;
+use tamma_connect::acme::AcmeError;
 use tamma_core::ids::Digest;
-use tamma_core::operator::TlsFiles;
+use tamma_core::operator::{TlsFiles, TlsSettings};
+use tamma_telemetry::{Metric, names, registry, to_f64};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
-use tokio_rustls::TlsAcceptor;
+use tokio_rustls::LazyConfigAcceptor;
 use tokio_rustls::rustls::ServerConfig as RustlsConfig;
 use tokio_rustls::rustls::crypto::aws_lc_rs;
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::rustls::server::Acceptor;
 use tokio_rustls::server::TlsStream;
+
+use self::acme::{AcmeCertificate, asks_for_challenge};
+use self::validity::CertificateValidity;
 
 /// Time that a client has for a handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -39,7 +49,9 @@ const PLAIN_HTTP_REFUSED: &str = "HTTP/1.1 400 Bad Request\r\nconnection: close\
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     /// File that cannot be read.
-    #[error("cannot read {path}, which `tls` in operator.yaml names")]
+    #[error(
+        "cannot read {path}; check `tls` in operator.yaml, and that the user of this server can read the file"
+    )]
     Read {
         /// Path of the file.
         path: String,
@@ -59,12 +71,29 @@ pub enum TlsError {
         /// Reason, without secrets.
         reason: String,
     },
+    /// Folder that cannot be created.
+    #[error(
+        "cannot create the folder {path} for the certificate; check `cache` of `tls.acme` in operator.yaml, \
+         and the permissions of the folder above"
+    )]
+    Cache {
+        /// Path of the folder.
+        path: String,
+        /// Error of the operating system.
+        source: io::Error,
+    },
+    /// Authority that cannot be used.
+    #[error(transparent)]
+    Acme(#[from] AcmeError),
 }
 
 /// Certificate of the server, which changes with its files.
 pub(crate) struct ServerCertificate {
     files: TlsFiles,
-    current: RwLock<LoadedCertificate>,
+    /// Renewal of the files; `None` if another program renews them.
+    acme: Option<AcmeCertificate>,
+    /// `None` until the authority has issued the first one.
+    current: RwLock<Option<LoadedCertificate>>,
 }
 
 #[derive(Clone)]
@@ -72,16 +101,33 @@ struct LoadedCertificate {
     /// Hash of both files.
     contents: Digest,
     config: Arc<RustlsConfig>,
+    validity: Option<CertificateValidity>,
 }
 
 impl ServerCertificate {
-    /// Reads both files.
-    pub(crate) fn load(files: TlsFiles) -> Result<Self, TlsError> {
-        let current = RwLock::new(read_certificate(&files, None)?);
-        Ok(Self { files, current })
+    /// Reads both files. With an authority, they can be missing. `folder` is for the files of an authority,
+    /// if the settings name no other one, and `host` is the name in its certificate.
+    pub(crate) fn open(settings: TlsSettings, folder: &Path, host: &str) -> Result<Self, TlsError> {
+        let (files, acme) = match settings {
+            TlsSettings::Files(files) => (files, None),
+            TlsSettings::Acme(settings) => {
+                let acme = AcmeCertificate::open(&settings, folder, host)?;
+                (acme.files(), Some(acme))
+            }
+        };
+        let certificate = Self { files, acme, current: RwLock::default() };
+        match certificate.reload() {
+            Ok(_) => {}
+            Err(error) if certificate.acme.is_some() => {
+                tracing::warn!(%error, "cannot use the stored TLS certificate; ordering another one");
+            }
+            Err(error) => return Err(error),
+        }
+        report_validity(certificate.current().and_then(|current| current.validity));
+        Ok(certificate)
     }
 
-    fn current(&self) -> LoadedCertificate {
+    fn current(&self) -> Option<LoadedCertificate> {
         self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -89,14 +135,35 @@ impl ServerCertificate {
     /// cannot be used, the old one stays.
     fn reload(&self) -> Result<bool, TlsError> {
         let old = self.current();
-        let new = read_certificate(&self.files, Some(&old))?;
-        let is_new = new.contents != old.contents;
-        *self.current.write().unwrap_or_else(PoisonError::into_inner) = new;
+        let new = match read_certificate(&self.files, old.as_ref()) {
+            Err(TlsError::Read { source, .. })
+                if self.acme.is_some() && source.kind() == io::ErrorKind::NotFound =>
+            {
+                return Ok(false);
+            }
+            new => new?,
+        };
+        let is_new = old.is_none_or(|old| old.contents != new.contents);
+        if is_new {
+            report_validity(new.validity);
+        }
+        *self.current.write().unwrap_or_else(PoisonError::into_inner) = Some(new);
         Ok(is_new)
     }
 
+    /// Reads the files whenever they change, and renews them with an authority, for as long as it is polled.
+    pub(crate) async fn keep_current(&self) {
+        match &self.acme {
+            Some(acme) => {
+                // Boxed, because it is large.
+                tokio::join!(self.reload_on_change(), Box::pin(acme.keep_valid()));
+            }
+            None => self.reload_on_change().await,
+        }
+    }
+
     /// Reads the files whenever they change, for as long as it is polled.
-    pub(crate) async fn reload_on_change(&self) {
+    async fn reload_on_change(&self) {
         let mut ticks = tokio::time::interval(RELOAD_INTERVAL);
         let mut has_failed = false;
         loop {
@@ -143,6 +210,7 @@ fn read_certificate(
     if chain.is_empty() {
         return Err(invalid("there is no certificate".to_owned()));
     }
+    let validity = chain.first().and_then(|certificate| CertificateValidity::of_der(certificate));
     // Its error could show parts of the key.
     let key = PrivateKeyDer::from_pem_slice(&key)
         .map_err(|_| invalid("there is no private key".to_owned()))?;
@@ -151,7 +219,17 @@ fn read_certificate(
         .and_then(|builder| builder.with_no_client_auth().with_single_cert(chain, key))
         .map_err(|error| invalid(error.to_string()))?;
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    Ok(LoadedCertificate { contents, config: Arc::new(config) })
+    Ok(LoadedCertificate { contents, config: Arc::new(config), validity })
+}
+
+/// Sets the metrics about the certificate. Without one, they are 0.
+fn report_validity(validity: Option<CertificateValidity>) {
+    let set = |metric: &Metric, seconds: Option<i64>| {
+        let seconds = seconds.and_then(|seconds| u64::try_from(seconds).ok()).unwrap_or_default();
+        registry().set(metric, &[], to_f64(seconds));
+    };
+    set(&names::CERTIFICATE_START, validity.map(|validity| validity.start.timestamp()));
+    set(&names::CERTIFICATE_EXPIRY, validity.map(|validity| validity.end.timestamp()));
 }
 
 /// Listener whose connections have completed a handshake. Slow clients do not delay others.
@@ -200,11 +278,12 @@ async fn accept_all(
             () = sender.closed() => return,
             accepted = Listener::accept(&mut listener) => accepted,
         };
-        let (config, sender) = (certificate.current().config, sender.clone());
+        let (certificate, sender) = (Arc::clone(&certificate), sender.clone());
         tokio::spawn(async move {
-            match tokio::time::timeout(HANDSHAKE_TIMEOUT, handshake(stream, config)).await {
+            match tokio::time::timeout(HANDSHAKE_TIMEOUT, handshake(stream, &certificate)).await {
                 // The receiver is gone if the server stops.
-                Ok(Ok(stream)) => drop(sender.send((stream, client)).await),
+                Ok(Ok(Some(stream))) => drop(sender.send((stream, client)).await),
+                Ok(Ok(None)) => tracing::debug!(%client, "ACME challenge answered"),
                 Ok(Err(error)) => tracing::debug!(%client, %error, "TLS handshake failed"),
                 Err(_) => tracing::debug!(%client, "TLS handshake timed out"),
             }
@@ -212,16 +291,27 @@ async fn accept_all(
     }
 }
 
+/// Returns a connection for requests; `None` if an authority only wanted to see its challenge.
 async fn handshake(
     stream: TcpStream,
-    config: Arc<RustlsConfig>,
-) -> io::Result<TlsStream<TcpStream>> {
+    certificate: &ServerCertificate,
+) -> io::Result<Option<TlsStream<TcpStream>>> {
     let mut first = [0];
     if stream.peek(&mut first).await? == first.len() && first != [HANDSHAKE_RECORD] {
         refuse_plain_http(stream).await?;
         return Err(io::Error::other("the client does not speak TLS"));
     }
-    TlsAcceptor::from(config).accept(stream).await
+    let started = LazyConfigAcceptor::new(Acceptor::default(), stream).await?;
+    let is_challenge = asks_for_challenge(&started.client_hello());
+    if let Some(acme) = certificate.acme.as_ref().filter(|_| is_challenge) {
+        let mut checked = started.into_stream(acme.challenge_config()?).await?;
+        // The authority may have closed the connection already.
+        let _ = checked.shutdown().await;
+        return Ok(None);
+    }
+    let current = certificate.current();
+    let current = current.ok_or_else(|| io::Error::other("there is no certificate yet"))?;
+    started.into_stream(current.config).await.map(Some)
 }
 
 /// Tells a client of plain HTTP what to do. Nothing of its request is used.

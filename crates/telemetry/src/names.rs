@@ -1,7 +1,8 @@
 //! Metrics of Tamma.
 //!
 //! Those that start with `tamma_installation_` come from the database and are the same on every server:
-//! aggregate them with `max`, and the others with `sum`.
+//! aggregate them with `max`, times of certificates with
+//! `min`, and the others with `sum`.
 
 use std::borrow::Cow;
 
@@ -45,6 +46,20 @@ pub const AUDIT_FAILURES: Metric = metric(
     "tamma_audit_failures_total",
     "Failed attempts to append to the audit log, or to export it, by step.",
     MetricKind::Counter,
+);
+
+/// Start of the certificate's validity.
+pub const CERTIFICATE_START: Metric = metric(
+    "tamma_certificate_start_timestamp_seconds",
+    "Unix time from which the TLS certificate of this server is valid; 0 until there is one.",
+    MetricKind::Gauge,
+);
+
+/// End of the certificate's validity.
+pub const CERTIFICATE_EXPIRY: Metric = metric(
+    "tamma_certificate_expiry_timestamp_seconds",
+    "Unix time at which the TLS certificate of this server expires; 0 until there is one.",
+    MetricKind::Gauge,
 );
 
 /// Jobs that ended on this worker.

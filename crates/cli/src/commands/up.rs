@@ -138,6 +138,7 @@ impl ListenArgs {
             read_commit_file: Some(commit_files::reader(&data.join("work"))),
             forges,
             policies: operator_file::read_policies(data)?,
+            acme: data.join("acme"),
         })
     }
 }

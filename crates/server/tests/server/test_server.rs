@@ -50,6 +50,7 @@ pub(crate) fn config(address: &str, token: Option<&str>) -> ServerConfig {
         read_commit_file: None,
         forges: "/nowhere".into(),
         policies: BTreeMap::new(),
+        acme: "/nowhere".into(),
     }
 }
 
