@@ -63,11 +63,11 @@ impl TemporalArgs {
     pub(crate) fn describe(&self) -> String {
         match self.server {
             ServerKind::Dev => "Temporal dev server (one shard; SQLite: WAL, synchronous=1; \
-                                transferProcessorMaxPollRPS=100)"
+                                transferProcessorMaxPollRPS=100; fairness on)"
                 .to_owned(),
             ServerKind::Real | ServerKind::ThreeNodes => format!(
                 "Temporal, {}, {} shards (its data is in the same PostgreSQL, whose CPU time and \
-                 write-ahead log include it; transferProcessorMaxPollRPS=100)",
+                 write-ahead log include it; transferProcessorMaxPollRPS=100; fairness on)",
                 self.server,
                 self.shards.unwrap_or(SHARDS)
             ),
