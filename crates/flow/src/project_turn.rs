@@ -24,7 +24,7 @@ mod tests {
 
     #[test]
     fn every_project_has_its_own_key() {
-        let keys = [1, 2].map(|number| {
+        let keys = [1 << 64, 2 << 64].map(|number| {
             let id = TaskId::from_parts(Timestamp::UNIX_EPOCH, number).0;
             let turn = project_turn(ProjectId(id), Some(2));
             assert_eq!(turn.priority_key, Some(2));
