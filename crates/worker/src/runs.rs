@@ -387,7 +387,8 @@ impl AgentRunner {
             .selected_provider(&selection)
             .parse()
             .map_err(|_| Error::Configuration("provider name is missing".to_owned()))?;
-        let _lease = match admit_run(&self.store, ctx, provider.as_str()).await? {
+        let operator = &self.config.operator;
+        let _lease = match admit_run(&self.store, ctx, provider.as_str(), operator).await? {
             Admission::Granted(lease) => lease,
             Admission::ProviderBlocked { until } => {
                 return Ok(AgentRun::not_started(RunEnd::Quota { until }, provider));
