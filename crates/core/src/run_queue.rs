@@ -78,7 +78,7 @@ pub fn runs_ahead<'a>(
 pub struct ProjectRun {
     /// Project of its task.
     pub project: ProjectId,
-    /// Its place among the runs of the project.
+    /// Run itself, with its priority and the start of its wait.
     pub run: WaitingRun,
 }
 
