@@ -15,9 +15,9 @@ use crate::support::verdict::Verdict;
 use crate::{
     acme, agents, alerts, audit, bench_agents, bench_board, bench_core, bench_gateway, bench_loop,
     bench_store, bench_waiting, browser, canary, chaos, chart, chat, cluster, crash_recovery, docs,
-    escalation, eval, false_claims, first_minute, forge, hostile_repositories, identity, image,
-    knowledge, learning, learning_loop, mcp, merge_queue, objects, observe, pipeline, reconcile,
-    restore, review, sandbox_escape, task_cost, tenancy, top, upgrade,
+    escalation, eval, fairness, false_claims, first_minute, forge, hostile_repositories, identity,
+    image, knowledge, learning, learning_loop, mcp, merge_queue, objects, observe, pipeline,
+    reconcile, restore, review, sandbox_escape, task_cost, tenancy, top, upgrade,
 };
 
 /// Run one experiment
@@ -109,6 +109,8 @@ enum Experiment {
     Chat(chat::Args),
     /// Count what one task costs, and compare it with the expected counts
     TaskCost(task_cost::Args),
+    /// Measure the waits of a small project behind a large one, with and without fairness
+    Fairness(fairness::Args),
     /// Compare the task loop with a bare Temporal workflow
     BenchLoop(bench_loop::Args),
     /// Measure thousands of tasks that await approval
@@ -195,6 +197,7 @@ async fn run(experiment: Experiment, quick: bool) -> Result<Verdict> {
         Experiment::Knowledge(own) => knowledge::run(&own).await,
         Experiment::Chat(own) => chat::run(&own),
         Experiment::TaskCost(own) => task_cost::run(&own).await,
+        Experiment::Fairness(own) => fairness::run(&own).await,
         Experiment::BenchLoop(own) => bench_loop::run(&own).await,
         Experiment::BenchWaiting(own) => bench_waiting::run(&own).await,
         Experiment::BenchAgents(own) => bench_agents::run(&own).await,

@@ -22,6 +22,7 @@ mod docs;
 mod escalation;
 mod eval;
 mod experiment;
+mod fairness;
 mod false_claims;
 mod first_minute;
 mod forge;

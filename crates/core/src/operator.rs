@@ -12,6 +12,7 @@ mod tls_settings;
 mod web_origin;
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU16;
 use std::path::{Component, Path};
 
 use serde::{Deserialize, Serialize};
@@ -69,6 +70,9 @@ pub struct OperatorConfig {
     pub chat: Option<ModelApi>,
     /// Model that computes embeddings of knowledge entries. Default: none.
     pub embeddings: Option<ModelApi>,
+    /// Most agents that work on one project at the same time, on all workers together. Default:
+    /// unlimited.
+    pub agents_per_project: Option<NonZeroU16>,
     /// Models that projects can use. Empty: all.
     pub models: Vec<String>,
     /// Prices of models, in US dollars per million tokens. Projects cannot change them.

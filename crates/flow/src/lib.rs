@@ -3,6 +3,7 @@
 pub mod activities;
 pub mod merge_queue;
 pub mod pipeline;
+mod project_turn;
 mod retries;
 #[cfg(test)]
 mod sample_task;

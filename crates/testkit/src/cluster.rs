@@ -25,7 +25,7 @@ use crate::repository::Repository;
 use crate::sample::{project_id, task_id};
 use crate::shared_server;
 use crate::tamma_process::{TammaCli, TammaProcess};
-use crate::temporal::{self, TemporalCluster, TemporalLayout, TemporalServer};
+use crate::temporal::{self, ProjectTurns, TemporalCluster, TemporalLayout, TemporalServer};
 use crate::wait::wait_until;
 
 /// Host of the database, if a cluster has hosts.
@@ -74,6 +74,7 @@ pub struct ClusterBuilder {
     database_settings: Vec<String>,
     user_per_role: bool,
     temporal: TemporalChoice,
+    turns: ProjectTurns,
     hosts: HostChoice,
     standby: bool,
     servers: u32,
@@ -172,6 +173,12 @@ impl ClusterBuilder {
             .database_settings(&SHARED_DATABASE_SETTINGS)
     }
 
+    /// Turns the turns of projects in task queues on or off, if the Temporal server is not shared.
+    #[must_use]
+    pub fn project_turns(self, turns: ProjectTurns) -> Self {
+        Self { turns, ..self }
+    }
+
     /// Runs PostgreSQL and each process of Temporal and Tamma on a host of its own, if it has a real
     /// Temporal server. [`Cluster::network`] tells what the hosts are.
     #[must_use]
@@ -251,7 +258,9 @@ impl ClusterBuilder {
         let temporal = async {
             anyhow::Ok(match self.temporal {
                 TemporalChoice::Shared => TemporalBackend::Shared(temporal::server_address()?),
-                TemporalChoice::Private => TemporalBackend::Private(TemporalServer::start().await?),
+                TemporalChoice::Private => {
+                    TemporalBackend::Private(TemporalServer::start_with(self.turns).await?)
+                }
                 // A cluster is started below, because it needs the database.
                 TemporalChoice::None | TemporalChoice::Cluster { .. } => TemporalBackend::None,
             })
@@ -272,8 +281,9 @@ impl ClusterBuilder {
             (self.temporal, &network)
             && let DatabaseBackend::Private { server, .. } = &database
         {
+            let size = (layout, shards);
             let cluster =
-                TemporalCluster::start(layout, shards, server, network, folder.path()).await?;
+                TemporalCluster::start(size, self.turns, server, network, folder.path()).await?;
             temporal = TemporalBackend::Cluster(cluster);
         }
         let mut listen = Vec::new();

@@ -22,6 +22,16 @@ const SCRIPT: &str = include_str!("temporal.sh");
 const SEARCH_ATTRIBUTES: [&str; 5] =
     ["TammaPhase", "TammaState", "TammaProject", "TammaPriority", "TammaRisk"];
 
+/// Turns of projects in the task queues of a server.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum ProjectTurns {
+    /// Temporal's fairness is on, as in `tamma up`.
+    #[default]
+    On,
+    /// Temporal's fairness is off, which is its default.
+    Off,
+}
+
 /// Returns the address of the shared server: `TAMMA_TEST_TEMPORAL`, or one started for this test
 /// run.
 ///
@@ -48,6 +58,7 @@ pub async fn connect(address: &str) -> Result<Client> {
 #[derive(Debug)]
 pub struct TemporalServer {
     port: u16,
+    turns: ProjectTurns,
     folder: TempDir,
     child: Option<Child>,
 }
@@ -55,8 +66,13 @@ pub struct TemporalServer {
 impl TemporalServer {
     /// Starts a server and waits until it responds.
     pub async fn start() -> Result<Self> {
+        Self::start_with(ProjectTurns::default()).await
+    }
+
+    /// Starts a server with or without turns of projects, and waits until it responds.
+    pub(crate) async fn start_with(turns: ProjectTurns) -> Result<Self> {
         let folder = tempfile::tempdir()?;
-        let mut server = Self { port: shared_server::free_port()?, folder, child: None };
+        let mut server = Self { port: shared_server::free_port()?, turns, folder, child: None };
         server.restart().await?;
         Ok(server)
     }
@@ -112,6 +128,9 @@ impl TemporalServer {
             command.args(["--sqlite-pragma", pragma]);
         }
         command.args(["--dynamic-config-value", "history.transferProcessorMaxPollRPS=100"]);
+        let fairness = self.turns == ProjectTurns::On;
+        command.arg("--dynamic-config-value").arg(format!("matching.enableFairness={fairness}"));
+        command.args(["--dynamic-config-value", "matching.numTaskqueueWritePartitions=1"]);
         // Tests can move the clock of a workflow. Without such a request, nothing changes.
         command.args(["--dynamic-config-value", "frontend.WorkflowTimeSkippingEnabled=true"]);
         for name in SEARCH_ATTRIBUTES {

@@ -18,7 +18,7 @@ use tamma_core::ids::{Name, Reason};
 use tamma_core::plan::criterion_id;
 use tamma_core::prices;
 use tamma_core::rules::{AgentRules, AgentSelection, COMMON_VARIABLES, Effort, Rules};
-use tamma_core::run_queue::WaitingRun;
+use tamma_core::run_queue::{ProjectRun, WaitingRun};
 use tamma_core::task_loop::Outcome;
 use tamma_core::tier::Tier;
 use tamma_engine::agent::{KeepEnd, ModelAccess, RunEnd, RunMode, RunReport, RunRequest};
@@ -189,9 +189,10 @@ pub(crate) fn agent_for<'a>(
     Ok((name.parse().map_err(|_| missing())?, agent))
 }
 
-fn waiting_run(ctx: &JobContext) -> WaitingRun {
+fn waiting_run(ctx: &JobContext) -> ProjectRun {
     let (priority, since) = (ctx.task.priority, ctx.task_loop.since);
-    WaitingRun { holder: ctx.run_id().to_string(), priority, since }
+    let run = WaitingRun { holder: ctx.run_id().to_string(), priority, since };
+    ProjectRun { project: ctx.project(), run }
 }
 
 /// Runs agents in their sandboxes, and records their runs. Clones share the slots.
@@ -236,13 +237,15 @@ impl AgentRunner {
         })
     }
 
-    /// Waits for a free slot for an agent of the agent pool, in the order of priority. The task queue of
-    /// each namespace has as many slots, so agents of a single namespace never wait here.
+    /// Waits for a free slot for an agent of the agent pool, in the order of priority and of the turns of
+    /// projects. The task queue of each namespace has as many slots, so agents of a single namespace never
+    /// wait here.
     pub(crate) async fn agent_slot(&self, ctx: &JobContext) -> Result<UsedSlot, Error> {
         self.agent_slots.acquire(waiting_run(ctx), &ctx.stop).await
     }
 
-    /// Waits for a free slot for an agent with read-only access, in the order of priority.
+    /// Waits for a free slot for an agent with read-only access, in the order of priority and of the turns
+    /// of projects.
     pub(crate) async fn read_only_slot(
         &self,
         ctx: &JobContext,
@@ -384,7 +387,8 @@ impl AgentRunner {
             .selected_provider(&selection)
             .parse()
             .map_err(|_| Error::Configuration("provider name is missing".to_owned()))?;
-        let _lease = match admit_run(&self.store, ctx, provider.as_str()).await? {
+        let operator = &self.config.operator;
+        let _lease = match admit_run(&self.store, ctx, provider.as_str(), operator).await? {
             Admission::Granted(lease) => lease,
             Admission::ProviderBlocked { until } => {
                 return Ok(AgentRun::not_started(RunEnd::Quota { until }, provider));

@@ -9,7 +9,6 @@ use tamma_core::failure::{FailureKind, JobFailure};
 use tamma_core::run_queue;
 use tamma_core::task_loop::{Command, EventKind, Job, Outcome, Placement, TaskEvent, Timestamp};
 use tamma_core::version::FormatVersion;
-use temporalio_common::Priority;
 use temporalio_common::error::TimeoutType;
 use temporalio_workflow::{
     ActivityCancellationType, ActivityExecutionError, ActivityOptions, LocalActivityOptions,
@@ -21,6 +20,7 @@ use crate::AGENT_TASK_QUEUE;
 use crate::activities::{
     JobActivity, JobRequest, JobResult, has_lost_workers, is_divergence, root_message,
 };
+use crate::project_turn::project_turn;
 use crate::retries::{local_retries, worker_retries};
 
 /// Wait of a job that a worker cannot run yet, such as for another task.
@@ -220,8 +220,6 @@ async fn execute_activity(
         // Only the queue of the agent pool gets long. A request that waits for too long there moves
         // up a level, at most three times.
         let time = queue.and_then(|_| run_queue::time_at_level(priority, waited)?.to_std().ok());
-        // Within a level, Temporal takes turns between projects, if its fairness is turned on.
-        let order = Priority::builder().priority_key(level).fairness_key(project.to_string());
         let options = ActivityOptions::with_start_to_close_timeout(limit)
             .heartbeat_timeout(heartbeat)
             .retry_policy(worker_retries())
@@ -229,7 +227,7 @@ async fn execute_activity(
             .cancellation_token(stop.clone())
             .maybe_task_queue(queue)
             .maybe_schedule_to_start_timeout(time)
-            .priority(order.build())
+            .priority(project_turn(project, Some(level)))
             .build();
         match ctx.execute_activity(activity, request.clone(), options).await {
             Err(error) if has_waited_too_long(&error) => {

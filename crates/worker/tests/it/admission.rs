@@ -1,5 +1,6 @@
 //! Admission of runs, in a pool that shares projects and providers.
 
+use std::num::NonZeroU16;
 use std::time::Duration;
 
 use chrono::TimeDelta;
@@ -13,6 +14,18 @@ use crate::cluster::{Cluster, until};
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_project_with_one_lease_has_one_run_at_a_time() {
     let cluster = Cluster::start_with(&sample_script(1), "engines: { per_project: 1 }\n").await;
+    Box::pin(assert_one_run_at_a_time(&cluster)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_operator_limits_the_runs_of_a_project() {
+    let mut cluster = Cluster::start(&sample_script(1)).await;
+    cluster.agents_per_project = Some(NonZeroU16::MIN);
+    Box::pin(assert_one_run_at_a_time(&cluster)).await;
+}
+
+/// Runs two tasks, and asserts that their agents never work at the same time.
+async fn assert_one_run_at_a_time(cluster: &Cluster) {
     let log_file = cluster.scratch_file("passages");
     let mut slow_script = sample_script(1);
     let append = |line: &str| AgentStep::Append { path: log_file.clone(), line: line.to_owned() };

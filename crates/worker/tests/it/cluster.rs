@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::future::Future;
+use std::num::NonZeroU16;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::time::Duration;
@@ -60,6 +61,8 @@ pub(crate) struct Cluster {
     pub(crate) drain: Duration,
     /// Number of agents that can run at once.
     pub(crate) slots: usize,
+    /// Operator's limit on agents of a project.
+    pub(crate) agents_per_project: Option<NonZeroU16>,
 }
 
 impl Cluster {
@@ -97,6 +100,7 @@ impl Cluster {
             fault_injection: FaultInjection::none(),
             drain: Duration::ZERO,
             slots: 2,
+            agents_per_project: None,
         }
     }
 
@@ -163,6 +167,7 @@ impl Cluster {
             slots: self.slots,
             operator: OperatorConfig {
                 test_environment: self.test_environment.clone(),
+                agents_per_project: self.agents_per_project,
                 ..test_operator()
             },
             ..WorkerConfig::new(self.services.folder().join("data"))

@@ -106,6 +106,7 @@ audit: {syslog: 'udp://[::1]', webhook: {url: 'http://127.0.0.1:1/x', secret: wh
 #[case("secrets: {A: hush-hush}", "unknown key")]
 #[case("test_environment: [hush-hush", "invalid YAML")]
 #[case("weakest_sandbox: none-hush", "wrong type")]
+#[case("agents_per_project: 0", "wrong type")]
 #[case("variables: [TAMMA_TOKEN]", "projects cannot use `TAMMA_TOKEN`")]
 #[case("variables: [tamma_database_url]", "projects cannot use `tamma_database_url`")]
 #[case("variables: ['A B']", "projects cannot use `A B`")]
@@ -387,8 +388,27 @@ fn an_operator_can_list_hosts_of_alerts() {
 #[case("embeddings: {url: 'https://evil.example', model: m}")]
 #[case("variables: [TAMMA_TOKEN]")]
 #[case("weakest_sandbox: off")]
+#[case("agents_per_project: 100")]
 fn keys_of_the_operator_are_refused_in_a_project(#[case] text: &str) {
     assert_refused(text, "", "only the operator of the machine can set it");
+}
+
+// Agents of a project
+
+#[rstest]
+#[case("", "", None)]
+#[case("engines: {per_project: 3}", "", Some(3))]
+#[case("", "agents_per_project: 4", Some(4))]
+#[case("engines: {per_project: 3}", "agents_per_project: 4", Some(3))]
+#[case("engines: {per_project: 100}", "agents_per_project: 4", Some(4))]
+fn the_lower_limit_of_project_and_operator_counts(
+    #[case] project: &str,
+    #[case] operator: &str,
+    #[case] expected: Option<u16>,
+) {
+    let rules = load(project, operator, &[]).unwrap().rules;
+    let operator = OperatorConfig::parse(operator).unwrap();
+    assert_eq!(rules.engines.agent_limit(&operator), expected);
 }
 
 // Models
