@@ -218,6 +218,7 @@ async fn serve(cluster: &Cluster, syslog: &str) -> Result<AuditedServer> {
         workflow_tuning: tamma_flow::WorkflowTuning::default(),
         reconcile_interval: Duration::from_hours(24),
         objects: tamma_store::ObjectStorage::new("/nowhere"),
+        acme: "/nowhere".into(),
         inspect_repository: None,
         read_remote_config: None,
         read_commit_file: None,

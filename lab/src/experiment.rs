@@ -202,8 +202,8 @@ async fn run(experiment: Experiment, quick: bool) -> Result<Verdict> {
         Experiment::BenchWaiting(own) => bench_waiting::run(&own).await,
         Experiment::BenchAgents(own) => bench_agents::run(&own).await,
         Experiment::BenchGateway(own) => bench_gateway::run(&own).await,
-        Experiment::BenchBoard => bench_board::run().await,
-        Experiment::BenchStore(own) => bench_store::run(&own).await,
+        Experiment::BenchBoard => Box::pin(bench_board::run()).await,
+        Experiment::BenchStore(own) => Box::pin(bench_store::run(&own)).await,
         Experiment::BenchCore => Ok(bench_core::run()),
         Experiment::List | Experiment::BenchWorker { .. } | Experiment::WriteLog { .. } => {
             bail!("not an experiment")

@@ -49,6 +49,7 @@ NOT_RUN = [
     (r"docs/operating\.md: (postgres-backup |psql --command \"ALTER SYSTEM|export TAMMA_BACKUPS)",
      "needs a PostgreSQL server of its own; `just lab restore` runs the script"),
     (r"docs/operating\.md: curl --silent http://127\.0\.0\.1:9464/metrics", "fixed port; `just lab observe` reads it"),
+    (r"docs/organisations\.md: temporal ", "creates a namespace; the tests of the server do that"),
     (r"docs/organisations\.md: tamma ", "divides the Tamma that the pages share; `just lab tenancy` runs it"),
     (r"docs/kubernetes\.md: (just|skopeo|kubectl) ", "needs a registry or a cluster; `just lab image` builds the image"),
     (r"docs/kubernetes\.md: helm ", "needs Helm; `just lab chart` runs it"),

@@ -78,6 +78,7 @@ impl PageServer {
             // These tasks have no workflows.
             reconcile_interval: std::time::Duration::from_hours(24),
             objects: tamma_store::ObjectStorage::new("/nowhere"),
+            acme: "/nowhere".into(),
             inspect_repository: None,
             read_remote_config: None,
             read_commit_file: None,

@@ -130,7 +130,7 @@ mod tests {
     fn a_certificate_is_renewed_when_two_thirds_of_its_time_have_passed() {
         let start = Utc.with_ymd_and_hms(2026, 1, 1, 0, 0, 0).single().expect("time");
         let validity = CertificateValidity { start, end: start + TimeDelta::days(90) };
-        let days = |days| Duration::from_hours(24 * days);
+        let days = |days: u64| Duration::from_hours(24 * days);
         assert_eq!(validity.until_renewal(start), days(60));
         assert_eq!(validity.until_renewal(start + TimeDelta::days(59)), days(1));
         assert_eq!(validity.until_renewal(start + TimeDelta::days(60)), Duration::ZERO);
