@@ -19,9 +19,6 @@ pub(super) struct WorkArgs {
     #[arg(value_parser = clap::value_parser!(u16).range(1..=1000))]
     slots: u16,
     /// Seconds that running agents get to end by themselves when the worker stops
-    ///
-    /// The worker takes no new jobs meanwhile. Agents that are not done then are stopped, and their work is
-    /// saved for another worker. A second signal exits immediately.
     #[arg(long, env = "TAMMA_DRAIN_SECONDS", value_name = "SECONDS", default_value_t = 0)]
     #[arg(value_parser = clap::value_parser!(u32).range(0..=86_400))]
     drain_seconds: u32,
