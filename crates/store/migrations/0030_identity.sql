@@ -42,6 +42,28 @@ CREATE INDEX access_tokens_by_person ON access_tokens (lower(person));
 
 ALTER TABLE people ADD COLUMN last_used_at timestamptz;
 
+-- As before, but the last use of a token that is not revoked can be recorded.
+CREATE OR REPLACE FUNCTION refuse_token_change() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF
+        TG_OP = 'UPDATE' AND OLD.revoked_at IS NULL
+        AND (NEW.id, NEW.name, NEW.hash, NEW.added_by, NEW.added_at)
+        = (OLD.id, OLD.name, OLD.hash, OLD.added_by, OLD.added_at)
+        AND (
+            (
+                NEW.revoked_at IS NOT NULL
+                AND NEW.last_used_at IS NOT DISTINCT FROM OLD.last_used_at
+            )
+            OR (NEW.revoked_at IS NULL AND NEW.revoked_by IS NOT DISTINCT FROM OLD.revoked_by)
+        )
+    THEN
+        RETURN NEW;
+    END IF;
+    RAISE EXCEPTION 'rows of % can be revoked once, and not changed or deleted', TG_TABLE_NAME
+        USING ERRCODE = 'restrict_violation';
+END
+$$;
+
 -- Somebody at an identity provider, and the person that they are here. The subject never changes; names
 -- do.
 CREATE TABLE identities (

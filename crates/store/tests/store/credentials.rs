@@ -118,6 +118,29 @@ async fn a_token_counts_until_its_end_and_within_its_limit() {
 }
 
 #[tokio::test]
+async fn a_use_of_a_first_token_is_recorded_and_nothing_else_of_it_changes() {
+    let (database, store) = fresh().await;
+    let (ada, grace) = (name("Ada"), name("Grace"));
+    store.add_person(Uuid::from_u128(9), &ada, Digest::of(b"first"), &grace).await.expect("added");
+    store.touch_credential(Digest::of(b"first"), day(0)).await.expect("recorded");
+    store.touch_credential(Digest::of(b"first"), day(1)).await.expect("recorded again");
+    let found = credential(&store, b"first", day(1)).await.expect("valid");
+    assert_eq!(found.last_used_at, Some(day(1)));
+    assert_eq!(store.people().await.expect("list")[0].last_used_at, Some(day(1)));
+    let pool = sqlx::PgPool::connect(&database.url()).await.expect("connected");
+    for statement in [
+        "UPDATE people SET hash = 'other', last_used_at = clock_timestamp()",
+        "UPDATE people SET revoked_by = 'Mallory', last_used_at = clock_timestamp()",
+    ] {
+        let refused = sqlx::raw_sql(statement).execute(&pool).await;
+        assert!(refused.is_err(), "{statement}");
+    }
+    assert!(store.revoke_person(&ada, &grace).await.expect("revoked"));
+    let later = sqlx::raw_sql("UPDATE people SET last_used_at = clock_timestamp()");
+    assert!(later.execute(&pool).await.is_err(), "it is revoked");
+}
+
+#[tokio::test]
 async fn a_deactivated_account_has_no_credential_until_it_is_active_again() {
     let (_database, store) = fresh().await;
     store
