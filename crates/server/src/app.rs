@@ -160,6 +160,9 @@ pub(crate) enum Error {
         /// Key that was requested.
         key: String,
     },
+    /// The person has no token and no session that could be revoked.
+    #[error("{0} has no tokens or sessions to revoke.")]
+    NothingToRevoke(String),
     /// A value in the request is not accepted.
     #[error("{detail}")]
     Invalid {
@@ -308,6 +311,12 @@ impl From<Error> for Problem {
         match error {
             Error::NotFound { .. } => {
                 Self::new(StatusCode::NOT_FOUND, "not-found", "Not found", detail)
+            }
+            Error::NothingToRevoke(_) => {
+                Self::new(StatusCode::NOT_FOUND, "not-found", "Not found", detail).hint(
+                    "Check the name with `tamma person list`. To keep somebody out, run `tamma \
+                     person deactivate`.",
+                )
             }
             Error::Invalid { hint, .. } => {
                 let status = StatusCode::UNPROCESSABLE_ENTITY;

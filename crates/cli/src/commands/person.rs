@@ -27,7 +27,7 @@ pub(crate) enum Command {
     Add(AddPersonArgs),
     /// List people and their tokens, including revoked ones
     List(ListPeopleArgs),
-    /// Revoke a person's token and end their sessions
+    /// Revoke all tokens of a person and end their sessions
     Revoke(PersonArgs),
     /// Deactivate an account: its tokens, sessions and streams end at once
     Deactivate(PersonArgs),
@@ -232,20 +232,57 @@ fn revoke(arguments: &PersonArgs) -> Result<ExitCode> {
         if arguments.target.json {
             output::print_json(&persons)?;
         } else {
-            let name = sanitize(&arguments.person);
-            writeln!(anstream::stdout().lock(), "Revoked the token of {name}.")?;
+            let text = format_revoked(&persons.accounts, &arguments.person);
+            writeln!(anstream::stdout().lock(), "{text}")?;
         }
         Ok(ExitCode::SUCCESS)
     })
+}
+
+/// Returns what was revoked, and how to keep somebody out who can sign in again.
+fn format_revoked(accounts: &[AccountView], name: &str) -> String {
+    let wanted = name.trim().to_lowercase();
+    let mut named = accounts.iter().filter(|account| account.name.to_lowercase() == wanted);
+    let signs_in = named.any(|it| !it.identities.is_empty() && it.deactivated_at.is_none());
+    let name = sanitize(name);
+    let mut text = format!("Revoked all tokens and sessions of {name}.");
+    if signs_in {
+        push_fmt(
+            &mut text,
+            format_args!(
+                " {name} can sign in again with an identity provider. To prevent that, run `tamma \
+                 person deactivate <name>`."
+            ),
+        );
+    }
+    text
 }
 
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
 
-    use tamma_server::dto::ProjectAccess;
+    use tamma_server::dto::{IdentityView, ProjectAccess};
 
     use super::*;
+
+    #[test]
+    fn a_revocation_says_if_the_person_can_sign_in_again() {
+        let account = |identities: Vec<IdentityView>| AccountView {
+            name: "Ada".to_owned(),
+            kind: "person".to_owned(),
+            created_by: "Ada".to_owned(),
+            created_at: style::now(),
+            deactivated_by: None,
+            deactivated_at: None,
+            identities,
+        };
+        let text = "Revoked all tokens and sessions of ada.";
+        assert_eq!(format_revoked(&[account(Vec::new())], "ada"), text);
+        let (issuer, subject) = ("https://id.example".to_owned(), "7".to_owned());
+        let text = format_revoked(&[account(vec![IdentityView { issuer, subject }])], "ada");
+        assert!(text.contains("`tamma person deactivate <name>`"), "{text}");
+    }
 
     #[test]
     fn a_new_token_comes_with_the_roles_that_its_name_already_has() {

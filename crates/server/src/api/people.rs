@@ -48,7 +48,7 @@ pub(super) async fn add(
     Ok(Json(state.app.add_person(&by, new).await?))
 }
 
-/// Revokes a person's token, effective immediately.
+/// Revokes all tokens and sessions of a person, effective immediately.
 #[utoipa::path(
     post, path = "/people/revocations", tag = "people", operation_id = "revoke_person",
     params(("Tamma-Person" = String, Header, description = "Name of the operator.")),
@@ -58,7 +58,7 @@ pub(super) async fn add(
         (status = FORBIDDEN, body = Problem, content_type = "application/problem+json",
             description = "The caller is not an operator."),
         (status = NOT_FOUND, body = Problem, content_type = "application/problem+json",
-            description = "The person has no token."),
+            description = "The person has no token and no session."),
     )
 )]
 pub(super) async fn revoke(

@@ -1,5 +1,6 @@
 //! First access tokens of people, and accounts. Operators manage them.
 
+use tamma_core::actor::AuthMethod;
 use tamma_core::ids::{Digest, Name};
 use tamma_store::{AccountKind, Conflict};
 
@@ -35,8 +36,9 @@ impl App {
             Err(tamma_store::Error::Conflict(Conflict::Constraint(_))) => {
                 return Err(Error::invalid(
                     format!("{name} already has a token."),
-                    "To replace a lost token, revoke it with `tamma person revoke`, then add the \
-                     person again.",
+                    "For another token, run `tamma token create --for NAME`. To replace a lost one, \
+                     run `tamma person revoke`, which ends all their tokens and sessions, then add \
+                     the person again.",
                 ));
             }
             Err(error) => return Err(error.into()),
@@ -142,15 +144,34 @@ impl App {
         })
     }
 
-    /// Revokes a person's token. Open browser sessions end too.
+    /// Revokes all tokens and sessions of a person or service account. Sessions of operators who
+    /// signed in under that name with the server's token stay open.
     pub(crate) async fn revoke_person(&self, by: &Principal, name: &str) -> Result<(), Error> {
         by.require_operator()?;
         let name = parse_name(name)?;
-        if !self.store.revoke_person(&name, by).await? {
-            return Err(Error::NotFound { what: "a token of", key: name.to_string() });
+        let mut is_any_revoked = false;
+        // Sessions first: with one, the person could create another token.
+        let sessions =
+            self.store.open_sessions(Some(&name), self.operator_token, clock::now()).await?;
+        for session in sessions.iter().filter(|it| it.method != AuthMethod::ServerToken) {
+            if self.store.revoke_session(&session.id, Some(&name)).await?.is_some() {
+                record(SecurityEvent::SessionRevoked, name.as_str(), by.as_str(), "");
+                is_any_revoked = true;
+            }
         }
-        record(SecurityEvent::TokenRevoked, name.as_str(), by.as_str(), "first token");
-        Ok(())
+        if self.store.revoke_person(&name, by).await? {
+            record(SecurityEvent::TokenRevoked, name.as_str(), by.as_str(), "first token");
+            is_any_revoked = true;
+        }
+        let tokens = self.store.access_tokens(Some(&name)).await?;
+        for token in tokens.iter().filter(|it| it.revoked.is_none()) {
+            if self.store.revoke_access_token(token.id, Some(&name), by).await?.is_some() {
+                let id = token.id.to_string();
+                record(SecurityEvent::TokenRevoked, name.as_str(), by.as_str(), &id);
+                is_any_revoked = true;
+            }
+        }
+        if is_any_revoked { Ok(()) } else { Err(Error::NothingToRevoke(name.to_string())) }
     }
 }
 

@@ -174,10 +174,43 @@ async fn only_operators_issue_and_revoke_tokens() {
     // One token per person; names are compared without case and spaces.
     assert_eq!(team.post("/people", SERVER, "Grace", &of(" ada ")).await.0, 422);
     assert_eq!(team.post("/people", SERVER, "Grace", &of("A\nda")).await.0, 422);
-    assert_eq!(team.post("/people/revocations", SERVER, "Grace", &of("Max")).await.0, 404);
+    let (status, problem) = team.post("/people/revocations", SERVER, "Grace", &of("Max")).await;
+    assert_eq!(status, 404);
+    let hint = problem["hint"].as_str().expect("hint");
+    assert!(hint.contains("tamma person deactivate"), "{hint}");
     // A lost token is replaced.
     assert_eq!(team.post("/people/revocations", SERVER, "Grace", &of("Ada")).await.0, 200);
     assert_ne!(team.add("Ada").await, ada);
+    team.server.end().await;
+}
+
+#[tokio::test]
+async fn a_revocation_ends_every_token_of_a_person_and_of_a_service_account() {
+    let team = Team::new().await;
+    let first = team.add("Ada").await;
+    let new = json!({ "label": "laptop" });
+    let (status, second) = team.post("/tokens", &first, "Ada", &new).await;
+    assert_eq!(status, 200, "{second}");
+    let second = second["secret"].as_str().expect("token");
+    let robot = json!({ "name": "nightly", "service": true });
+    let (status, robot) = team.post("/people", SERVER, "Grace", &robot).await;
+    assert_eq!(status, 200, "{robot}");
+    let robot = robot["token"].as_str().expect("token");
+    let status_of = async |token: &str| {
+        let request = team.server.request(Method::GET, "/tasks").bearer_auth(token);
+        request.send().await.expect("response").status().as_u16()
+    };
+    for token in [first.as_str(), second, robot] {
+        assert_ne!(status_of(token).await, 401);
+    }
+    for name in ["ada", "nightly"] {
+        let revoke = json!({ "name": name });
+        assert_eq!(team.post("/people/revocations", SERVER, "Grace", &revoke).await.0, 200);
+        assert_eq!(team.post("/people/revocations", SERVER, "Grace", &revoke).await.0, 404);
+    }
+    for token in [first.as_str(), second, robot] {
+        assert_eq!(status_of(token).await, 401);
+    }
     team.server.end().await;
 }
 
