@@ -312,12 +312,7 @@ impl From<Error> for Problem {
             Error::NotFound { .. } => {
                 Self::new(StatusCode::NOT_FOUND, "not-found", "Not found", detail)
             }
-            Error::NothingToRevoke(_) => {
-                Self::new(StatusCode::NOT_FOUND, "not-found", "Not found", detail).hint(
-                    "Check the name with `tamma person list`. To keep somebody out, run `tamma \
-                     person deactivate`.",
-                )
-            }
+            Error::NothingToRevoke(_) => nothing_to_revoke(detail),
             Error::Invalid { hint, .. } => {
                 let status = StatusCode::UNPROCESSABLE_ENTITY;
                 Self::new(status, "invalid", "Invalid request", detail).hint(hint)
@@ -412,6 +407,13 @@ impl From<Error> for Problem {
             }
         }
     }
+}
+
+fn nothing_to_revoke(detail: String) -> Problem {
+    Problem::new(StatusCode::NOT_FOUND, "not-found", "Not found", detail).hint(
+        "Check the name with `tamma person list`. To keep somebody out, run `tamma person \
+         deactivate`.",
+    )
 }
 
 /// Formats an error with all its sources, for the server log.

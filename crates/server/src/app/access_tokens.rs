@@ -28,6 +28,14 @@ impl App {
     ) -> Result<CreatedToken, Error> {
         let person = managed_person(by, new.person.as_deref())?;
         let person = person.unwrap_or_else(|| by.name.clone());
+        // A name with a typing error would become another person.
+        if new.person.is_some() && !self.store.is_name_used(&person).await? {
+            return Err(Error::invalid(
+                format!("There is nobody called {person}."),
+                "Check the name with `tamma person list`. To add a person, run `tamma person add \
+                 NAME`; to add a service account, `tamma person add NAME --service`.",
+            ));
+        }
         let label = new.label.trim();
         let length = label.chars().count();
         if length == 0 || length > MAX_LABEL || label.contains(char::is_control) {

@@ -399,6 +399,12 @@ async fn a_token_with_a_limit_has_less_than_its_owner_and_makes_no_other() {
     let robot = robot["token"].as_str().expect("token");
     company.server.grant("greeter", "robot", "viewer").await;
     assert_eq!(company.call(Method::GET, "/api/v1/tasks", robot, &none).await.0, 200);
+    let another = |name: &str| json!({ "label": "runner-2", "person": name });
+    assert_eq!(company.operator("/tokens", &another("ROBOT")).await.0, 200);
+    let (status, problem) = company.operator("/tokens", &another("robbot")).await;
+    assert_eq!(status, 422, "a typing error makes no new person: {problem}");
+    let hint = problem["what_to_do"].as_str().expect("hint");
+    assert!(hint.contains("tamma person add"), "{hint}");
     let mut browser = crate::browser::Browser::anonymous(&company.server);
     let response = browser.post("/hello", "/hello", &format!("token={robot}&to=%2F")).await;
     assert_eq!(response.status(), 403);

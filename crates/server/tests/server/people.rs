@@ -176,7 +176,7 @@ async fn only_operators_issue_and_revoke_tokens() {
     assert_eq!(team.post("/people", SERVER, "Grace", &of("A\nda")).await.0, 422);
     let (status, problem) = team.post("/people/revocations", SERVER, "Grace", &of("Max")).await;
     assert_eq!(status, 404);
-    let hint = problem["hint"].as_str().expect("hint");
+    let hint = problem["what_to_do"].as_str().expect("hint");
     assert!(hint.contains("tamma person deactivate"), "{hint}");
     // A lost token is replaced.
     assert_eq!(team.post("/people/revocations", SERVER, "Grace", &of("Ada")).await.0, 200);
