@@ -1,5 +1,6 @@
 //! `tamma person`: manages people, their first tokens, and service accounts. Operators only.
 
+use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::process::ExitCode;
 
@@ -7,8 +8,8 @@ use anyhow::Result;
 use clap::{Args, Subcommand};
 use serde::Serialize;
 use tamma_server::dto::{
-    AccessList, AccountName, AccountView, IdentityLink, IssuedToken, NewPerson, PersonList,
-    PersonRecord, TokenRevocation,
+    AccountName, AccountView, IdentityLink, IssuedToken, NewPerson, PersonList, PersonRecord,
+    TokenRevocation,
 };
 
 use super::task::list::{new_table, render_table};
@@ -131,23 +132,15 @@ fn add(AddPersonArgs { service, of: arguments }: &AddPersonArgs) -> Result<ExitC
                  the web UI.",
                 issued.token
             )?;
-            // The token is printed first: it cannot be read again.
-            let access: AccessList = client.get("/access", &[]).await?;
-            writeln!(anstream::stdout().lock(), "{}", format_roles(&access, &issued.name))?;
+            writeln!(anstream::stdout().lock(), "{}", format_roles(&issued.roles, &issued.name))?;
         }
         Ok(ExitCode::SUCCESS)
     })
 }
 
 /// Returns the roles that a name already has, so that nobody gets more than was meant.
-fn format_roles(access: &AccessList, name: &str) -> String {
-    let wanted = name.to_lowercase();
-    let roles = access.projects.iter().filter_map(|project| {
-        let own = project.named.iter().find(|(name, _)| name.to_lowercase() == wanted);
-        let everybody = || project.everybody.as_ref().map(|role| (role, " (role for everybody)"));
-        let (role, source) = own.map(|(_, role)| (role, "")).or_else(everybody)?;
-        Some(format!("{role} in {}{source}", sanitize(&project.project)))
-    });
+fn format_roles(roles: &BTreeMap<String, String>, name: &str) -> String {
+    let roles = roles.iter().map(|(project, role)| format!("{role} in {}", sanitize(project)));
     let roles: Vec<String> = roles.collect();
     let name = sanitize(name);
     if roles.is_empty() {
@@ -260,9 +253,7 @@ fn format_revoked(accounts: &[AccountView], name: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
-    use tamma_server::dto::{IdentityView, ProjectAccess};
+    use tamma_server::dto::IdentityView;
 
     use super::*;
 
@@ -286,23 +277,10 @@ mod tests {
 
     #[test]
     fn a_new_token_comes_with_the_roles_that_its_name_already_has() {
-        let named = |names: &[(&str, &str)]| -> BTreeMap<String, String> {
-            names.iter().map(|(name, role)| ((*name).to_owned(), (*role).to_owned())).collect()
-        };
-        let project = |name: &str, everybody: Option<&str>, names: &[(&str, &str)]| ProjectAccess {
-            project: name.to_owned(),
-            everybody: everybody.map(str::to_owned),
-            named: named(names),
-        };
-        let projects = vec![
-            project("shop", Some("viewer"), &[("ADA", "approver")]),
-            project("site", Some("viewer"), &[]),
-            project("vault", None, &[("Bob", "member")]),
-        ];
-        let access = AccessList { projects, changes: Vec::new() };
-        let text = "Ada is approver in shop, viewer in site (role for everybody).";
-        assert_eq!(format_roles(&access, "Ada"), text);
-        let access = AccessList { projects: Vec::new(), changes: Vec::new() };
-        assert!(format_roles(&access, "Ada").starts_with("Ada has no role yet."));
+        let role = |project: &str, role: &str| (project.to_owned(), role.to_owned());
+        let roles = BTreeMap::from([role("shop", "approver"), role("site", "viewer")]);
+        let text = "Ada is approver in shop, viewer in site.";
+        assert_eq!(format_roles(&roles, "Ada"), text);
+        assert!(format_roles(&BTreeMap::new(), "Ada").starts_with("Ada has no role yet."));
     }
 }

@@ -1,5 +1,7 @@
 //! First access tokens of people, and accounts. Operators manage them.
 
+use std::collections::BTreeMap;
+
 use tamma_core::actor::AuthMethod;
 use tamma_core::ids::{Digest, Name};
 use tamma_store::{AccountKind, Conflict};
@@ -29,6 +31,8 @@ impl App {
                 "Give it another token with `tamma token create --for NAME`.",
             ));
         }
+        // Before the token is stored: it cannot be read again.
+        let roles = self.roles_of(&name).await?;
         let token = clock::new_token();
         let hash = Digest::of(token.as_bytes());
         match self.store.add_person(clock::new_id(), &name, hash, by).await {
@@ -44,7 +48,7 @@ impl App {
             Err(error) => return Err(error.into()),
         }
         record(SecurityEvent::TokenCreated, name.as_str(), by.as_str(), "first token");
-        Ok(IssuedToken { name: name.to_string(), token })
+        Ok(IssuedToken { name: name.to_string(), token, roles })
     }
 
     /// Adds a service account with its first token.
@@ -59,6 +63,7 @@ impl App {
         if self.store.is_name_used(name).await? {
             return Err(taken());
         }
+        let roles = self.roles_of(name).await?;
         match self.store.add_service_account(clock::new_id(), name, by).await {
             Ok(()) => {}
             Err(tamma_store::Error::Conflict(Conflict::Constraint(_))) => return Err(taken()),
@@ -68,7 +73,19 @@ impl App {
         let person = Some(name.to_string());
         let new = NewToken { label: "first token".to_owned(), person, ..NewToken::default() };
         let created = self.create_token(by, &new).await?;
-        Ok(IssuedToken { name: name.to_string(), token: created.secret })
+        Ok(IssuedToken { name: name.to_string(), token: created.secret, roles })
+    }
+
+    /// Returns the roles that a person has, by name of the project.
+    async fn roles_of(&self, person: &Name) -> Result<BTreeMap<String, String>, Error> {
+        let rights = self.identity.rights_of(person).await?;
+        let mut roles = BTreeMap::new();
+        for project in self.store.projects().await? {
+            if let Some(role) = rights.role(project.id) {
+                roles.insert(project.name, role.to_string());
+            }
+        }
+        Ok(roles)
     }
 
     /// Deactivates an account. Its tokens, sessions and streams end at once, on every server.

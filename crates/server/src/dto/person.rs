@@ -1,5 +1,7 @@
 //! Personal access tokens.
 
+use std::collections::BTreeMap;
+
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -22,6 +24,9 @@ pub struct IssuedToken {
     pub name: String,
     /// Token; shown only once.
     pub token: String,
+    /// Roles that the name already has, by name of the project.
+    #[serde(default)]
+    pub roles: BTreeMap<String, String>,
 }
 
 impl std::fmt::Debug for IssuedToken {

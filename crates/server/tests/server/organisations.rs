@@ -65,6 +65,13 @@ async fn a_role_in_an_organisation_applies_to_its_projects_and_ends_there() {
     // Everybody in globex, which Wile is not.
     let everybody = json!({ "project": "lasers", "role": "approver" });
     tenants.operate("/access", everybody).await;
+    // A new token comes with the roles that count for its name.
+    let (status, issued) = tenants.server.post("/people", &json!({ "name": "Op" })).await;
+    assert_eq!((status, &issued["roles"]), (200, &json!({})), "nobody in globex");
+    let viewer = json!({ "organisation": "globex", "person": "Viv", "role": "viewer" });
+    tenants.operate("/organisations/access", viewer).await;
+    let (status, issued) = tenants.server.post("/people", &json!({ "name": "Viv" })).await;
+    assert_eq!((status, &issued["roles"]), (200, &json!({ "lasers": "approver" })));
     let project = tenants.server.get("/projects").await.1;
     let rockets = project["projects"].as_array().expect("projects");
     let rockets = rockets.iter().find(|it| it["name"] == "rockets").expect("project");
