@@ -205,8 +205,9 @@ fn remaining_role(access: &AccessList, person: &str) -> Option<String> {
     let article = if role == "approver" { "an" } else { "a" };
     let person = sanitize(person);
     Some(format!(
-        "{person} is still {article} {role} through the role for everybody. To revoke that one, \
-         run `tamma access revoke --everybody`; to end all access, `tamma person deactivate {person}`."
+        "{person} is still {article} {role} through the role for everybody, if they are in the \
+         organisation. To revoke that one, run `tamma access revoke --everybody`; to end all \
+         access, `tamma person deactivate {person}`."
     ))
 }
 
@@ -223,7 +224,8 @@ fn format_access(access: &AccessList) -> String {
     let mut text = if access.projects.iter().any(has_roles) {
         render_table(&roles)
     } else {
-        "No roles yet: only operators have access. To grant one, run `tamma access grant <name> \
+        "No roles in projects. Operators have access, and people to whom the organisation (`tamma \
+         organisation list`) or a group gives a role. To grant one, run `tamma access grant <name> \
          --role viewer`."
             .to_owned()
     };
@@ -261,8 +263,10 @@ mod tests {
             changes: Vec::new(),
         };
         let note = remaining_role(&access(Some("viewer")), "Ada").expect("note");
-        let start = "Ada is still a viewer through the role for everybody.";
+        let start = "Ada is still a viewer through the role for everybody, if they are in the";
         assert!(note.starts_with(start), "{note}");
         assert_eq!(remaining_role(&access(None), "Ada"), None);
+        let text = format_access(&access(None));
+        assert!(text.contains("the organisation (`tamma organisation list`)"), "{text}");
     }
 }
