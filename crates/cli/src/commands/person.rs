@@ -124,18 +124,28 @@ fn add(AddPersonArgs { service, of: arguments }: &AddPersonArgs) -> Result<ExitC
         if arguments.target.json {
             output::print_json(&issued)?;
         } else {
-            let name = sanitize(&issued.name);
-            writeln!(
-                anstream::stdout().lock(),
-                "{}\n\nAccess token of {name}. It is shown only once; give it to {name} and nobody \
-                 else.\nUse it as TAMMA_TOKEN for the command line and `tamma mcp`, or to sign in to \
-                 the web UI.",
-                issued.token
-            )?;
+            let text = format_token(&issued, *service);
+            writeln!(anstream::stdout().lock(), "{text}")?;
             writeln!(anstream::stdout().lock(), "{}", format_roles(&issued.roles, &issued.name))?;
         }
         Ok(ExitCode::SUCCESS)
     })
+}
+
+/// Returns a new token, and what it is for.
+fn format_token(issued: &IssuedToken, is_service: bool) -> String {
+    let name = sanitize(&issued.name);
+    let usage = if is_service {
+        "give it to that program only.\nUse it as TAMMA_TOKEN. A service account cannot sign in to \
+         the web UI or manage tokens."
+            .to_owned()
+    } else {
+        format!(
+            "give it to {name} and nobody else.\nUse it as TAMMA_TOKEN for the command line and \
+             `tamma mcp`, or to sign in to the web UI."
+        )
+    };
+    format!("{}\n\nAccess token of {name}. It is shown only once; {usage}", issued.token)
 }
 
 /// Returns the roles that a name already has, so that nobody gets more than was meant.
@@ -273,6 +283,19 @@ mod tests {
         let (issuer, subject) = ("https://id.example".to_owned(), "7".to_owned());
         let text = format_revoked(&[account(vec![IdentityView { issuer, subject }])], "ada");
         assert!(text.contains("`tamma person deactivate <name>`"), "{text}");
+    }
+
+    #[test]
+    fn a_service_account_is_not_told_to_sign_in() {
+        let issued = IssuedToken {
+            name: "nightly".to_owned(),
+            token: "tamma_secret".to_owned(),
+            roles: BTreeMap::new(),
+        };
+        assert!(format_token(&issued, false).contains("or to sign in to the web UI."));
+        let text = format_token(&issued, true);
+        assert!(text.starts_with("tamma_secret\n\nAccess token of nightly."), "{text}");
+        assert!(text.contains("cannot sign in to the web UI"), "{text}");
     }
 
     #[test]

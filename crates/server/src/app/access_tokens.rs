@@ -2,6 +2,7 @@
 
 use chrono::{DateTime, TimeDelta, Utc};
 use tamma_core::access::{Permission, PersonRole, TokenLimit};
+use tamma_core::actor::AuthMethod;
 use tamma_core::ids::{Digest, Name};
 use tamma_store::{AccessToken, NewAccessToken};
 use uuid::Uuid;
@@ -113,9 +114,17 @@ impl App {
 /// Returns the person whose tokens and sessions a caller manages: the named one, else their own, or
 /// everybody's (`None`) for an operator.
 pub(super) fn managed_person(by: &Principal, person: Option<&str>) -> Result<Option<Name>, Error> {
+    if by.auth_method == AuthMethod::ServiceToken {
+        return Err(Error::Refused(
+            "A service account cannot manage tokens and sessions. Ask an operator (`tamma token \
+             create --for NAME`)."
+                .to_owned(),
+        ));
+    }
     if !by.manages_credentials {
         return Err(Error::Refused(
-            "A token with a limit cannot manage tokens and sessions.".to_owned(),
+            "A token with a limit cannot manage tokens and sessions. Use one without a limit."
+                .to_owned(),
         ));
     }
     let named = person.map(parse_name).transpose()?;

@@ -399,6 +399,9 @@ async fn a_token_with_a_limit_has_less_than_its_owner_and_makes_no_other() {
     let robot = robot["token"].as_str().expect("token");
     company.server.grant("greeter", "robot", "viewer").await;
     assert_eq!(company.call(Method::GET, "/api/v1/tasks", robot, &none).await.0, 200);
+    let (status, problem) = company.call(Method::POST, "/api/v1/tokens", robot, &more).await;
+    let detail = problem["detail"].as_str().expect("detail");
+    assert!(status == 409 && detail.starts_with("A service account cannot"), "{problem}");
     let another = |name: &str| json!({ "label": "runner-2", "person": name });
     assert_eq!(company.operator("/tokens", &another("ROBOT")).await.0, 200);
     let (status, problem) = company.operator("/tokens", &another("robbot")).await;
