@@ -353,8 +353,9 @@ impl From<Error> for Problem {
             }
             Error::NotAdministrator => {
                 let title = "Permission denied";
-                Self::new(StatusCode::FORBIDDEN, "administrator", title, detail)
-                    .hint("Ask an administrator of your organisation (`tamma organisation list`).")
+                Self::new(StatusCode::FORBIDDEN, "administrator", title, detail).hint(
+                    "Ask an administrator of your organisation, or an operator of this server.",
+                )
             }
             Error::Refused(_) => {
                 let title = "Request refused";

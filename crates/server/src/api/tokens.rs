@@ -49,7 +49,7 @@ pub(super) async fn list(
         (status = CONFLICT, body = Problem, content_type = "application/problem+json",
             description = "The caller's own token has a limit."),
         (status = UNPROCESSABLE_ENTITY, body = Problem, content_type = "application/problem+json",
-            description = "The owner, the label, the role, a project or the lifetime is not valid."),
+            description = "The owner, label, role, lifetime or a project is not valid."),
     )
 )]
 pub(super) async fn create(

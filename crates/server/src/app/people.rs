@@ -40,9 +40,9 @@ impl App {
             Err(tamma_store::Error::Conflict(Conflict::Constraint(_))) => {
                 return Err(Error::invalid(
                     format!("{name} already has a token."),
-                    "For another token, run `tamma token create --for NAME`. To replace a lost one, \
-                     run `tamma person revoke`, which ends all their tokens and sessions, then add \
-                     the person again.",
+                    "For another token, run `tamma token create --for NAME`. To replace a lost \
+                     one, run `tamma person revoke`, which ends all their tokens and sessions, then \
+                     add the person again.",
                 ));
             }
             Err(error) => return Err(error.into()),

@@ -105,6 +105,8 @@ async fn administrators_manage_access_in_their_organisation_only() {
     assert_eq!(tenants.post(&road, path, grant("acme", "operator")).await.0, 422);
     let (status, problem) = tenants.post(&wile, path, grant("acme", "viewer")).await;
     assert_eq!((status, &problem["type"]), (403, &json!("tamma:administrator")));
+    // The list of organisations is for administrators, too: no hint sends anybody there.
+    assert!(!problem["what_to_do"].to_string().contains("organisation list"), "{problem}");
     let in_project =
         |project: &str| json!({ "project": project, "person": "Bugs", "role": "member" });
     let (status, access) = tenants.post(&road, "/access", in_project("rockets")).await;
