@@ -168,7 +168,7 @@ fn list(arguments: &ListPeopleArgs) -> Result<ExitCode> {
         if arguments.target.json {
             output::print_json(&persons)?;
         } else {
-            let mut text = format_people(&persons.people);
+            let mut text = format_people(&persons.people, &persons.accounts);
             if !persons.accounts.is_empty() {
                 push_fmt(&mut text, format_args!("\n\n{}", format_accounts(&persons.accounts)));
             }
@@ -178,17 +178,23 @@ fn list(arguments: &ListPeopleArgs) -> Result<ExitCode> {
     })
 }
 
-fn format_people(people: &[PersonRecord]) -> String {
+fn format_people(people: &[PersonRecord], accounts: &[AccountView]) -> String {
     if people.is_empty() {
         return "No access tokens yet. Create one with `tamma person add <name>`.".to_owned();
     }
     let now = style::now();
+    let is_deactivated = |name: &str| {
+        let wanted = name.to_lowercase();
+        let mut named = accounts.iter().filter(|account| account.name.to_lowercase() == wanted);
+        named.any(|account| account.deactivated_at.is_some())
+    };
     let mut table = new_table(&["NAME", "CREATED", "CREATED BY", "STATUS"]);
     for person in people {
         let status = match (&person.revoked_at, &person.revoked_by) {
             (Some(at), Some(by)) => {
                 format!("revoked {} by {}", style::format_ago(*at, now), sanitize(by))
             }
+            _ if is_deactivated(&person.name) => "account deactivated".to_owned(),
             _ => "active".to_owned(),
         };
         table.add_row([
@@ -283,6 +289,32 @@ mod tests {
         let (issuer, subject) = ("https://id.example".to_owned(), "7".to_owned());
         let text = format_revoked(&[account(vec![IdentityView { issuer, subject }])], "ada");
         assert!(text.contains("`tamma person deactivate <name>`"), "{text}");
+    }
+
+    #[test]
+    fn a_token_of_a_deactivated_account_is_not_active() {
+        let now = style::now();
+        let person = PersonRecord {
+            name: "ada".to_owned(),
+            added_by: "Grace".to_owned(),
+            added_at: now,
+            last_used_at: None,
+            revoked_by: None,
+            revoked_at: None,
+        };
+        let account = AccountView {
+            name: "Ada".to_owned(),
+            kind: "person".to_owned(),
+            created_by: "Grace".to_owned(),
+            created_at: now,
+            deactivated_by: Some("Grace".to_owned()),
+            deactivated_at: Some(now),
+            identities: Vec::new(),
+        };
+        let people = [person];
+        assert!(format_people(&people, &[]).contains("active"));
+        let text = format_people(&people, &[account]);
+        assert!(text.contains("account deactivated"), "{text}");
     }
 
     #[test]

@@ -148,6 +148,7 @@ fn format_tokens(tokens: &[TokenView]) -> String {
     for token in tokens {
         let status = match (token.revoked_at, token.expires_at) {
             (Some(at), _) => format!("revoked {}", style::format_ago(at, now)),
+            (None, _) if token.account_deactivated => "account deactivated".to_owned(),
             (None, Some(end)) if end <= now => "expired".to_owned(),
             (None, Some(end)) => format!("until {}", end.format("%Y-%m-%d")),
             (None, None) => "active".to_owned(),
@@ -187,14 +188,24 @@ mod tests {
             expires_at: None,
             last_used_at: None,
             revoked_at: None,
+            account_deactivated: false,
         };
         let tokens = [
             TokenView { role: Some("viewer".to_owned()), ..token("nightly") },
             TokenView { expires_at: Some(now - TimeDelta::days(1)), ..token("old") },
             TokenView { projects: Some(vec![Uuid::nil()]), ..token("one") },
+            TokenView { account_deactivated: true, ..token("gone") },
         ];
         let text = format_tokens(&tokens);
-        for part in ["nightly", "viewer", "expired", "all roles, 1 project", "never"] {
+        let parts = [
+            "nightly",
+            "viewer",
+            "expired",
+            "all roles, 1 project",
+            "never",
+            "account deactivated",
+        ];
+        for part in parts {
             assert!(text.contains(part), "{part}: {text}");
         }
     }

@@ -1,5 +1,7 @@
 //! Access tokens with a label, a limit and an end. People manage their own, operators everybody's.
 
+use std::collections::BTreeSet;
+
 use chrono::{DateTime, TimeDelta, Utc};
 use tamma_core::access::{Permission, PersonRole, TokenLimit};
 use tamma_core::actor::AuthMethod;
@@ -97,7 +99,18 @@ impl App {
     ) -> Result<TokenList, Error> {
         let person = managed_person(by, person)?;
         let tokens = self.store.access_tokens(person.as_ref()).await?;
-        Ok(TokenList { tokens: tokens.into_iter().map(TokenView::from).collect() })
+        let mut tokens: Vec<TokenView> = tokens.into_iter().map(TokenView::from).collect();
+        // Others list their own, and whoever asks is active.
+        if by.rights.allows_anywhere(Permission::Operate) {
+            let accounts = self.store.accounts().await?;
+            let deactivated = accounts.iter().filter(|it| it.deactivated.is_some());
+            let deactivated: BTreeSet<String> =
+                deactivated.map(|it| it.name.as_str().to_lowercase()).collect();
+            for token in &mut tokens {
+                token.account_deactivated = deactivated.contains(&token.person.to_lowercase());
+            }
+        }
+        Ok(TokenList { tokens })
     }
 
     /// Revokes a token, effective immediately.

@@ -41,8 +41,8 @@ impl App {
                 return Err(Error::invalid(
                     format!("{name} already has a token."),
                     "For another token, run `tamma token create --for NAME`. To replace a lost \
-                     one, run `tamma person revoke`, which ends all their tokens and sessions, then \
-                     add the person again.",
+                     one, run `tamma person revoke`, which ends all their tokens and sessions, \
+                     then add the person again.",
                 ));
             }
             Err(error) => return Err(error.into()),

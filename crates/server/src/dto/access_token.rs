@@ -75,6 +75,9 @@ pub struct TokenView {
     /// Time of the revocation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revoked_at: Option<DateTime<Utc>>,
+    /// Set if the account of its owner is deactivated, so that it counts for nothing.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub account_deactivated: bool,
 }
 
 impl From<tamma_store::AccessToken> for TokenView {
@@ -92,6 +95,7 @@ impl From<tamma_store::AccessToken> for TokenView {
             expires_at: token.expires_at,
             last_used_at: token.last_used_at,
             revoked_at: token.revoked.map(|(_, at)| at),
+            account_deactivated: false,
         }
     }
 }

@@ -413,6 +413,17 @@ async fn a_token_with_a_limit_has_less_than_its_owner_and_makes_no_other() {
     assert_eq!(response.status(), 403);
     let link = company.call(Method::POST, "/api/v1/sign-in-links", robot, &none).await;
     assert_eq!(link.0, 409, "nor with a link");
+    let deactivated = async || {
+        let request = company.server.request(Method::GET, "/tokens?person=robot");
+        let request = request.header("Tamma-Person", "Grace");
+        let (_, list) = read(request.send().await.expect("response")).await;
+        list["tokens"][0]["account_deactivated"].clone()
+    };
+    assert_eq!(deactivated().await, Value::Null);
+    let name = json!({ "name": "Robot" });
+    assert_eq!(company.operator("/people/deactivations", &name).await.0, 200);
+    assert_eq!(deactivated().await, true);
+    assert_eq!(company.operator("/people/activations", &name).await.0, 200);
     let link = json!({ "name": "robot", "provider": "company", "subject": "max" });
     assert_eq!(company.operator("/people/identities", &link).await.0, 422, "nor as somebody");
     company.server.end().await;
