@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 const ROOT_DEFAULT: &str = "/var/lib/tamma";
 
 /// Folders in the data folder with code and transcripts.
-const PRIVATE_FOLDERS: [&str; 2] = ["work", "objects"];
+const PRIVATE_FOLDERS: [&str; 3] = ["work", "objects", "configurations"];
 
 /// Failure to determine the data folder.
 #[derive(Debug, thiserror::Error)]
