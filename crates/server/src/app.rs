@@ -197,8 +197,8 @@ pub(crate) enum Error {
         /// Reason that its author gave.
         reason: String,
     },
-    /// The client's address has sent too many invalid tokens.
-    #[error("Too many invalid tokens from this address.")]
+    /// The client's address has sent too many invalid tokens, or has started too many sign-ins.
+    #[error("Too many attempts to sign in from this address.")]
     TooManyAttempts {
         /// Time until the next attempt is accepted.
         seconds: u64,
@@ -339,7 +339,7 @@ impl From<Error> for Problem {
             Error::TooManyAttempts { seconds } => {
                 let status = StatusCode::TOO_MANY_REQUESTS;
                 Self::new(status, "throttled", "Too many attempts", detail)
-                    .hint(format!("Wait {seconds} s, then try again with a valid token."))
+                    .hint(format!("Wait {seconds} s, then try again."))
             }
             Error::SignInRefused(_) => {
                 let title = "Sign-in refused";

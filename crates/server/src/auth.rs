@@ -102,8 +102,8 @@ impl Authenticator {
         self.operator_token
     }
 
-    /// Returns the caller of a token, or `None` if it is unknown, expired or revoked. Fails if the
-    /// client's address has sent too many such tokens.
+    /// Returns the caller of a token, or `None` if it is unknown, expired or revoked; that is counted
+    /// and logged. Fails if the client's address has sent too many such tokens.
     pub(crate) async fn caller_for_token(
         &self,
         token: &[u8],
@@ -116,7 +116,11 @@ impl Authenticator {
         let caller = self.find_caller(hash).await?;
         match &caller {
             Some(_) => self.throttle.record_success(hash),
-            None => self.throttle.record_failure(address, clock::now()),
+            None => {
+                self.throttle.record_failure(address, clock::now());
+                registry().add(&names::REFUSED_TOKENS, &[], 1.0);
+                tracing::warn!(address = address.map(tracing::field::display), "token refused");
+            }
         }
         Ok(caller)
     }
@@ -179,11 +183,8 @@ impl Authenticator {
     ) -> Result<Caller, Problem> {
         let token = bearer_token(headers);
         let token = token.ok_or_else(|| unauthorized("The request has no token."))?;
-        self.caller_for_token(token, address).await?.ok_or_else(|| {
-            registry().add(&names::REFUSED_TOKENS, &[], 1.0);
-            tracing::warn!("token refused");
-            unauthorized("Invalid, expired or revoked token.")
-        })
+        let caller = self.caller_for_token(token, address).await?;
+        caller.ok_or_else(|| unauthorized("Invalid, expired or revoked token."))
     }
 
     /// Loads the rights of a caller. The store is asked for every request, so changes apply at once.

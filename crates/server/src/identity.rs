@@ -349,8 +349,11 @@ impl IdentityService {
         let person = if let Some(known) = known {
             known.person
         } else {
-            let name = name.as_deref().and_then(parse_person).ok_or_else(|| {
-                refused(format!("The claim `{}` is not a name.", settings.name_claim))
+            let name = name.as_deref().and_then(Name::parse_account).ok_or_else(|| {
+                let claim = &settings.name_claim;
+                refused(format!(
+                    "The claim `{claim}` is not a name of 1 to 100 visible characters, or it is reserved."
+                ))
             })?;
             if self.store.is_name_used(&name).await? {
                 return Err(refused(name_taken(&name, settings, &subject)));
@@ -669,12 +672,6 @@ fn device_hash(secret: &str) -> Digest {
     Digest::of(format!("device sign-in {secret}").as_bytes())
 }
 
-/// Parses the name of a person in a claim.
-fn parse_person(text: &str) -> Option<Name> {
-    let text = text.trim();
-    Some(text).filter(|text| !text.contains(char::is_control))?.parse().ok()
-}
-
 fn name_taken(name: &Name, settings: &IdentityProvider, subject: &str) -> String {
     format!(
         "The name {name} is already in use here. If it is yours, ask an operator to link it: `tamma \
@@ -713,9 +710,23 @@ mod tests {
 
     #[test]
     fn names_in_claims_are_one_line() {
-        assert_eq!(parse_person(" Ada ").map(|name| name.to_string()).as_deref(), Some("Ada"));
-        for text in ["", "  ", "a\nb", "a\u{7f}b", &"x".repeat(101)] {
-            assert_eq!(parse_person(text), None, "{text:?}");
+        for (text, name) in
+            [(" Ada ", "Ada"), ("Zoë de Ó", "Zoë de Ó"), ("Everybody Else", "Everybody Else")]
+        {
+            let parsed = Name::parse_account(text).map(|name| name.to_string());
+            assert_eq!(parsed.as_deref(), Some(name));
         }
+        for text in ["", "  ", "a\nb", "a\u{7f}b", &"x".repeat(101)] {
+            assert_eq!(Name::parse_account(text), None, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn names_in_claims_do_not_look_like_others() {
+        for text in ["Gra\u{200b}ce", "Grace\u{fe0f}", "\u{202e}Grace", "Grace\u{a0}H", "Grace  H"]
+        {
+            assert_eq!(Name::parse_account(text), None, "{text:?}");
+        }
+        assert_eq!(Name::parse_account("Everybody"), None);
     }
 }

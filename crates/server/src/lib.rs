@@ -38,7 +38,7 @@ pub use server::{
     RepositoryInspector, ServerConfig,
 };
 pub use temporal_namespace::{NamespaceError, ensure_search_attributes, prepare_namespace};
-pub use tls::TlsError;
+pub use tls::{CertificateCheck, TlsError, check_certificate};
 
 /// Header with the name of the person that a request acts for.
 pub const PERSON_HEADER: &str = "tamma-person";

@@ -12,7 +12,7 @@ use axum::serve::ListenerExt as _;
 use futures_util::future::BoxFuture;
 use tamma_connect::forge::Forges;
 use tamma_core::ids::{CommitId, Digest, Name, ProjectId};
-use tamma_core::operator::{OperatorConfig, TlsSettings, WebOrigin};
+use tamma_core::operator::{IdentitySettings, OperatorConfig, TlsSettings, WebOrigin};
 use tamma_flow::WorkflowTuning;
 use tamma_keys::Keys;
 use tamma_policy::{PeoplePolicies, PolicyFileError};
@@ -236,6 +236,26 @@ async fn with_row_security(store: Store) -> Result<Store, Error> {
     Ok(store)
 }
 
+/// Warns of roles of groups in organisations that do not exist. Nobody has such a role until somebody
+/// adds the organisation.
+async fn warn_of_unknown_organisations(
+    identity: &IdentitySettings,
+    store: &Store,
+) -> Result<(), Error> {
+    let organisations = store.organisations().await?;
+    let known: Vec<_> = organisations.iter().map(|it| it.name.as_str()).collect();
+    for provider in &identity.providers {
+        for organisation in provider.unknown_organisations(&known) {
+            tracing::warn!(
+                provider = provider.name,
+                organisation,
+                "roles in operator.yaml name an organisation that does not exist"
+            );
+        }
+    }
+    Ok(())
+}
+
 /// Maximum size of any request body, in bytes. The API accepts less.
 const MAX_BODY_BYTES: usize = 1024 * 1024;
 
@@ -287,6 +307,7 @@ impl ApiServer {
             tracing::info!(policies = policies.len(), "policies loaded");
         }
         let store = with_row_security(store).await?;
+        warn_of_unknown_organisations(&operator.identity, &store).await?;
         let host = public_url.as_deref().and_then(host_name).unwrap_or_default();
         let certificate = operator.tls.clone();
         let certificate = certificate.map(|tls| ServerCertificate::open(tls, &acme, &host));

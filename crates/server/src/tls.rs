@@ -5,6 +5,7 @@ mod validity;
 
 use std::io;
 use std::net::SocketAddr;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
@@ -27,6 +28,7 @@ use tokio_rustls::server::TlsStream;
 
 use self::acme::{AcmeCertificate, asks_for_challenge};
 use self::validity::CertificateValidity;
+use crate::clock;
 
 /// Time that a client has for a handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -123,6 +125,10 @@ impl ServerCertificate {
             }
             Err(error) => return Err(error),
         }
+        if is_public(&certificate.files.key) {
+            let path = &certificate.files.key;
+            tracing::warn!(path, "every user of this machine can read the TLS key; run chmod o-r");
+        }
         report_validity(certificate.current().and_then(|current| current.validity));
         Ok(certificate)
     }
@@ -185,6 +191,27 @@ impl ServerCertificate {
             }
         }
     }
+}
+
+/// State of the files of a certificate that can be used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CertificateCheck {
+    /// Whole days until the certificate expires; `None` if unknown.
+    pub days_left: Option<i64>,
+    /// Set if every user of the machine can read the key.
+    pub is_key_public: bool,
+}
+
+/// Reads both files of a certificate, as the server does at its start.
+pub fn check_certificate(files: &TlsFiles) -> Result<CertificateCheck, TlsError> {
+    let validity = read_certificate(files, None)?.validity;
+    let days_left = validity.map(|validity| (validity.end - clock::now()).num_days());
+    Ok(CertificateCheck { days_left, is_key_public: is_public(&files.key) })
+}
+
+/// Returns `true` if every user of the machine can read a file. The folders above it are not asked.
+fn is_public(path: &str) -> bool {
+    std::fs::metadata(path).is_ok_and(|file| file.mode() & 0o004 != 0)
 }
 
 /// Reads a certificate; returns the old one if the files have not changed.

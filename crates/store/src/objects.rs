@@ -76,7 +76,10 @@ impl ObjectStorage {
     /// Stores a file as an object, atomically, and returns its size in bytes.
     pub async fn put_file(&self, key: &str, file: &Path) -> Result<u64> {
         if let StorageLocation::Folder(folder) = self.parse_location()? {
-            tokio::fs::create_dir_all(&folder).await.map_err(|error| self.storage_error(error))?;
+            // Other users of this machine may not read transcripts.
+            let mut builder = tokio::fs::DirBuilder::new();
+            let created = builder.recursive(true).mode(0o700).create(&folder).await;
+            created.map_err(|error| self.storage_error(error))?;
         }
         let mut from =
             tokio::fs::File::open(file).await.map_err(|error| self.storage_error(error))?;
@@ -178,6 +181,8 @@ impl ObjectStorage {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use futures_util::TryStreamExt as _;
     use sqlx::types::Uuid;
 
@@ -197,6 +202,8 @@ mod tests {
         let text = "{\"said\":\"hello\"}\n".repeat(1000);
         tokio::fs::write(folder.join("spool"), &text).await.expect("written");
         let put = objects.put_file(&key, &folder.join("spool")).await.expect("put");
+        let metadata = tokio::fs::metadata(folder.join("objects")).await.expect("created");
+        assert_eq!(PermissionsExt::mode(&metadata.permissions()) & 0o777, 0o700);
         let (size, pieces) = objects.read(&key).await.expect("there");
         let read: Vec<u8> = pieces.try_concat().await.expect("read");
         assert_eq!((put, size), (text.len() as u64, text.len() as u64));

@@ -34,10 +34,10 @@ pub const HTTP_DURATION: Metric = metric(
     MetricKind::Histogram(REQUEST_SECONDS),
 );
 
-/// Requests with an unknown or revoked token.
+/// Requests and sign-ins with an unknown, expired or revoked token.
 pub const REFUSED_TOKENS: Metric = metric(
     "tamma_refused_tokens_total",
-    "Requests with an unknown or revoked token.",
+    "Requests and sign-ins with an unknown, expired or revoked token.",
     MetricKind::Counter,
 );
 

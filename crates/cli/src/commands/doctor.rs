@@ -11,10 +11,11 @@ use anyhow::{Result, bail};
 use serde::Serialize;
 use serde_json::json;
 use tamma_connect::forge::Forge;
-use tamma_core::operator::OperatorConfig;
+use tamma_core::operator::{OperatorConfig, TlsSettings};
 use tamma_core::rules::{AgentRules, Rules, SandboxMode};
 use tamma_engine::sandbox;
 use tamma_keys::KeyFileError;
+use tamma_server::CertificateCheck;
 use tokio::process::Command;
 
 use super::backend_args::BackendArgs;
@@ -172,6 +173,7 @@ async fn run_checks(backend: &BackendArgs, search: &ProgramSearch) -> Vec<Doctor
         Ok(data) => {
             checks.extend([check_data_folder(&data), check_disk_space(&data)]);
             checks.extend(check_operator_file(&data));
+            checks.extend(check_certificate(&operator));
             checks.extend(check_keys(backend, &data));
             checks.extend(check_forges(&data).await);
         }
@@ -492,6 +494,31 @@ fn check_operator_file(data: &Path) -> Option<DoctorCheck> {
     let toolchains = output::pluralize(config.toolchains.len(), "toolchain");
     let variables = output::pluralize(config.test_environment.len(), "test variable");
     Some(DoctorCheck::passed(NAME, format!("{toolchains}, {variables}")))
+}
+
+/// Checks the files of the server's certificate, if the operator file names some.
+fn check_certificate(operator: &OperatorConfig) -> Option<DoctorCheck> {
+    const NAME: &str = "TLS certificate";
+    let Some(TlsSettings::Files(files)) = &operator.tls else { return None };
+    let CertificateCheck { days_left, is_key_public } = match tamma_server::check_certificate(files)
+    {
+        Ok(check) => check,
+        Err(error) => return Some(DoctorCheck::failed(NAME, error)),
+    };
+    let path = &files.certificate;
+    if is_key_public {
+        let message = format!("every user of this machine can read the key {}", files.key);
+        let help = format!("run `chmod o-r {}`", files.key);
+        return Some(DoctorCheck::warning(NAME, message, &help));
+    }
+    Some(match days_left {
+        Some(days) if days < 1 => {
+            let message = format!("{path} has expired, or expires within a day");
+            DoctorCheck::warning(NAME, message, "renew it; no restart is needed")
+        }
+        Some(days) => DoctorCheck::passed(NAME, format!("{path} is valid for {days} more days")),
+        None => DoctorCheck::passed(NAME, path),
+    })
 }
 
 /// Checks the settings of forges, if there are some, and that each forge is reachable.

@@ -23,7 +23,7 @@ pub(super) struct ServeArgs {
 pub(super) fn run(arguments: &ServeArgs) -> Result<ExitCode> {
     arguments.backend.servers()?;
     let data = data_folder::resolve(arguments.backend.data())?;
-    std::fs::create_dir_all(&data)?;
+    data_folder::create(&data)?;
     let operator = operator_file::read(&data)?.unwrap_or_default();
     let keys = arguments.backend.open_keys(&data)?;
     let objects = arguments.backend.objects(&data);

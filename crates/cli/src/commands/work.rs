@@ -31,6 +31,7 @@ pub(super) struct WorkArgs {
 pub(super) fn run(arguments: &WorkArgs) -> Result<ExitCode> {
     arguments.backend.servers()?;
     let data = data_folder::resolve(arguments.backend.data())?;
+    data_folder::create(&data)?;
     let keys = arguments.backend.open_keys(&data)?;
     let objects = arguments.backend.objects(&data);
     let slots = usize::from(arguments.slots);

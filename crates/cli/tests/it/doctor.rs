@@ -7,6 +7,7 @@ use std::path::Path;
 use assert_cmd::Command;
 use insta::assert_snapshot;
 use serde_json::Value;
+use tamma_testkit::certificates::{FIRST, SECOND};
 use tempfile::TempDir;
 
 /// Simulated machine: folders for programs and data, and a working folder.
@@ -197,6 +198,31 @@ fn the_active_sandbox_is_shown_with_its_limits() {
         && message.contains("1234 MB of memory");
     // Elsewhere, the reason is shown.
     assert!(is_shown || message.starts_with("agents cannot start: no sandbox"), "{message}");
+}
+
+#[test]
+fn the_certificate_and_its_key_are_read() {
+    let machine = DoctorFixture::complete();
+    let (data, certificate, key) =
+        (machine.path().join("data"), machine.path().join("it.pem"), machine.path().join("it.key"));
+    fs::create_dir(&data).unwrap();
+    let tls = format!("tls: {{certificate: {}, key: {}}}\n", certificate.display(), key.display());
+    fs::write(data.join("operator.yaml"), tls).unwrap();
+    let check = || machine.answer(&[], "TLS certificate").1;
+    let missing = check();
+    assert_eq!(missing["verdict"], "missing");
+    let message = missing["message"].as_str().unwrap();
+    assert!(message.starts_with("cannot read ") && message.contains("it.pem"), "{message}");
+    fs::write(&certificate, FIRST.0).unwrap();
+    fs::write(&key, SECOND.1).unwrap();
+    let message = check()["message"].to_string();
+    assert!(message.contains("cannot use the certificate"), "{message}");
+    fs::write(&key, FIRST.1).unwrap();
+    fs::set_permissions(&key, fs::Permissions::from_mode(0o644)).unwrap();
+    let message = check()["message"].to_string();
+    assert!(message.contains("every user of this machine can read the key"), "{message}");
+    fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).unwrap();
+    assert_eq!(check()["verdict"], "good");
 }
 
 #[test]

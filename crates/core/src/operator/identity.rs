@@ -179,6 +179,12 @@ impl IdentityProvider {
         self.roles.iter().any(|role| role.organisation == organisation)
     }
 
+    /// Returns the organisations in `roles` that are not among the known ones.
+    pub fn unknown_organisations(&self, known: &[&str]) -> BTreeSet<&str> {
+        let named = self.roles.iter().map(|role| role.organisation.as_str());
+        named.filter(|name| !known.contains(name)).collect()
+    }
+
     /// Returns the highest role that groups give in a project of an organisation, or in the
     /// organisation itself.
     pub fn role_in(
@@ -245,6 +251,8 @@ identity:
         assert_eq!(company.role_in("acme", None, &groups(&["acme"])), administrator);
         assert_eq!(company.role_in("acme", Some("shop"), &groups(&["engineers"])), None);
         assert!(company.gives_roles_in("acme") && !company.gives_roles_in("globex"));
+        assert_eq!(company.unknown_organisations(&["default"]), BTreeSet::from(["acme"]));
+        assert_eq!(company.unknown_organisations(&["acme", "default"]), BTreeSet::new());
     }
 
     #[test]

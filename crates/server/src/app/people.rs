@@ -21,7 +21,12 @@ impl App {
         new: NewPerson,
     ) -> Result<IssuedToken, Error> {
         by.require_operator()?;
-        let name = parse_name(&new.name)?;
+        let name = Name::parse_account(&new.name).ok_or_else(|| {
+            Error::invalid(
+                "The name must be one line of 1 to 100 visible characters, and not `everybody`.",
+                "Use the same spelling as in `tamma access grant`.",
+            )
+        })?;
         if new.service {
             return self.add_service_account(by, &name).await;
         }
