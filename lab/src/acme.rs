@@ -247,7 +247,12 @@ impl ServerRequest {
 /// Returns a client that trusts one certificate authority only.
 fn client(root: &str) -> Result<reqwest::Client> {
     let root = reqwest::Certificate::from_pem(root.as_bytes())?;
-    Ok(reqwest::Client::builder().no_proxy().tls_certs_only([root]).tls_info(true).build()?)
+    Ok(reqwest::Client::builder()
+        .user_agent("tamma-lab")
+        .no_proxy()
+        .tls_certs_only([root])
+        .tls_info(true)
+        .build()?)
 }
 
 /// Checks that only the owner can read a folder and its files, and that no challenge is left. Returns the

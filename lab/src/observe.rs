@@ -155,7 +155,9 @@ async fn query_dashboard(
     let config = scrape_config(files, folder, targets)?;
     let mut process = start_prometheus(&config, folder, address)?;
     let url = format!("http://{address}");
-    let mut missing: BTreeSet<&str> = EXPECTED.into();
+    // A rate needs two samples.
+    let rates = ["rate(tamma_jobs_total[5m])", "rate(tamma_http_requests_total[5m])"];
+    let mut missing: BTreeSet<&str> = EXPECTED.into_iter().chain(rates).collect();
     let scraped = wait_until("all metrics", SCRAPE_TIMEOUT, async || {
         for metric in missing.clone() {
             if !query(&url, metric).await?.is_empty() {

@@ -105,6 +105,8 @@ impl AcmeClient {
     /// this machine trusts.
     pub fn new(settings: &AcmeSettings, ca: Option<&[u8]>) -> Result<Self, AcmeError> {
         let builder = reqwest::Client::builder()
+            // Authorities refuse requests without one (RFC 8555, 6.1).
+            .user_agent("tamma")
             .timeout(REQUEST_TIMEOUT)
             .redirect(reqwest::redirect::Policy::none());
         let builder = match ca {

@@ -14,6 +14,7 @@ use super::strike::Strike;
 use super::striker::Striker;
 use crate::chaos::examination::{Baseline, Examiner, RunRule};
 use crate::chaos::finding::Findings;
+use crate::support::fleet::first_task;
 use crate::support::leftover;
 
 /// Time within which every task must go on after a strike.
@@ -21,10 +22,6 @@ const RESUME_LIMIT: Duration = Duration::from_mins(3);
 
 /// Pause between two looks at the tasks.
 const POLL: Duration = Duration::from_millis(250);
-
-/// Number of the first task. All numbers have the same length, so that no folder's name begins with
-/// another's.
-const FIRST_TASK: u32 = 1_001;
 
 /// One in this number of tasks needs approval by a person.
 const APPROVED: u32 = 4;
@@ -70,7 +67,7 @@ impl RoundRunner {
     /// jobs.
     pub(crate) async fn start(striker: Striker, tasks: u32) -> Result<Self> {
         let (lanes, baseline) = (Vec::new(), Baseline::default());
-        let mut runner = Self { striker, lanes, baseline, next: FIRST_TASK };
+        let mut runner = Self { striker, lanes, baseline, next: first_task() };
         runner.record_baseline().await?;
         let (cluster, upstream) = (&runner.striker.cluster, runner.striker.upstream());
         let first = runner.next;

@@ -20,9 +20,12 @@ const MOVE_LIMIT: Duration = Duration::from_mins(5);
 /// Pause between two looks at the tasks.
 const POLL: Duration = Duration::from_millis(250);
 
-/// Number of the first task. All numbers have the same length, so that no folder's name begins with
-/// another's.
-const FIRST_TASK: u32 = 1_001;
+/// Returns the number of the first task. All numbers have the same length, so that no folder's name begins
+/// with another's. Experiments that run at the same time have other tasks, because their processes are found
+/// by the tasks' IDs.
+pub(crate) fn first_task() -> u32 {
+    1_000_000_001 + std::process::id() % 300_000 * 10_000
+}
 
 /// One in this number of later tasks needs approval by a person.
 const APPROVED: u32 = 4;
@@ -67,16 +70,17 @@ impl FleetTally {
 impl TaskFleet {
     /// Adds the first tasks. They wait at different jobs.
     pub(crate) async fn start(cluster: Cluster, tasks: u32) -> Result<Self> {
+        let first = first_task();
         let lanes = (0..tasks).map(|at| {
             let cluster = &cluster;
             async move {
                 let passed = usize::try_from(at)? % JOBS;
                 let needs_person = passed == 0 && at.is_multiple_of(2);
-                Lane::add(cluster, None, FIRST_TASK + at, needs_person, passed).await
+                Lane::add(cluster, None, first + at, needs_person, passed).await
             }
         });
         let lanes: Vec<_> = stream::iter(lanes).buffered(AT_ONCE).try_collect().await?;
-        let (baseline, next) = (Baseline::default(), FIRST_TASK + tasks);
+        let (baseline, next) = (Baseline::default(), first + tasks);
         Ok(Self { cluster, lanes, baseline, next, tally: FleetTally::default() })
     }
 
