@@ -114,13 +114,12 @@ impl Authenticator {
             return Err(Error::TooManyAttempts { seconds });
         }
         let caller = self.find_caller(hash).await?;
-        match &caller {
-            Some(_) => self.throttle.record_success(hash),
-            None => {
-                self.throttle.record_failure(address, clock::now());
-                registry().add(&names::REFUSED_TOKENS, &[], 1.0);
-                tracing::warn!(address = address.map(tracing::field::display), "token refused");
-            }
+        if caller.is_some() {
+            self.throttle.record_success(hash);
+        } else {
+            self.throttle.record_failure(address, clock::now());
+            registry().add(&names::REFUSED_TOKENS, &[], 1.0);
+            tracing::warn!(address = address.map(tracing::field::display), "token refused");
         }
         Ok(caller)
     }

@@ -137,9 +137,9 @@ fn one_check_alone_decides_if_it_is_named() {
     assert_eq!(report, ("✓ git: 2.47.3".to_owned(), Some(0)));
     let (_, code) = machine.report(&["--only", "git", "--only", "agents"]);
     assert_eq!(code, Some(1));
-    let output = machine.doctor(&["--only", "gti"]).output().unwrap();
+    let output = machine.doctor(&["--only", "disc"]).output().unwrap();
     let error = String::from_utf8(output.stderr).unwrap();
-    assert!(error.contains("unknown check `gti`; use one of git, PostgreSQL"), "{error}");
+    assert!(error.contains("unknown check `disc`; use one of git, PostgreSQL"), "{error}");
 }
 
 #[test]
