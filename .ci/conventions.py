@@ -302,11 +302,99 @@ def check_security(report):
     security.check(report.add)
 
 
+def check_monitoring(report):
+    """Every alert has a section in the runbook, and rules and dashboard name metrics that exist."""
+    folder = ROOT / "packaging/monitoring"
+    rules = (folder / "rules.yml").read_text(encoding="utf-8")
+    runbook = (ROOT / "docs/operating.md").read_text(encoding="utf-8")
+    for alert in re.findall(r"^ +- alert: (\w+)$", rules, re.M):
+        if f"\n### {alert}\n" not in runbook:
+            report.add("packaging/monitoring/rules.yml", f"`{alert}` has no section in docs/operating.md")
+        section = runbook.partition(f"\n### {alert}\n")[2].partition("\n#")[0]
+        if section and "```console\n$ " not in section:
+            report.add("docs/operating.md", f"the section of `{alert}` has no command")
+        if f"docs/operating.md#{alert.lower()}\n" not in rules:
+            report.add("packaging/monitoring/rules.yml", f"`{alert}` does not name its section as its runbook")
+    names = (ROOT / "crates/telemetry/src/names.rs").read_text(encoding="utf-8")
+    known = set(re.findall(r'"(tamma_\w+)"', names))
+    for file in ("rules.yml", "grafana-dashboard.json"):
+        text = (folder / file).read_text(encoding="utf-8")
+        for used in sorted(set(re.findall(r"\btamma_\w+", text))):
+            if used not in known and re.sub(r"_(bucket|count|sum)$", "", used) not in known and used != "tamma_installation_":
+                report.add(f"packaging/monitoring/{file}", f"`{used}` is no metric of crates/telemetry/src/names.rs")
+
+
+# The first migration whose programs read `schema_compatibility`.
+FIRST_DECLARING = 14
+
+# Statements after which an older program, which shares the database during an upgrade, would fail.
+REMOVALS = {
+    r"\bDROP\s+(TABLE|COLUMN|VIEW|MATERIALIZED VIEW|FUNCTION|TYPE|SCHEMA|SEQUENCE)\b": "removes something",
+    r"\bRENAME\b": "renames something",
+    r"(?:^|;)\s*TRUNCATE\b": "removes rows",
+    r"\bALTER\s+COLUMN\s+\S+\s+(SET\s+DATA\s+)?TYPE\b": "changes the type of a column",
+    r"\bALTER\s+COLUMN\s+\S+\s+(SET\s+NOT\s+NULL|DROP\s+DEFAULT)\b": "makes a column mandatory",
+    r"\bADD\s+COLUMN\s+(?=[^,;]*\bNOT\s+NULL\b)(?![^,;]*\b(DEFAULT|GENERATED)\b)": "adds a mandatory column",
+}
+
+
+def migration_statements(text):
+    """Returns the SQL of a migration without comments, texts and bodies of functions."""
+    text = re.sub(r"\$(\w*)\$.*?\$\1\$", "''", text, flags=re.S)
+    text = re.sub(r"--[^\n]*", "", text)
+    return re.sub(r"'(?:[^']|'')*'", "''", text)
+
+
+def migration_problems(number, text):
+    """Returns why a migration would break programs that do not know it, although it does not declare that."""
+    sql = migration_statements(text)
+    declares = re.search(rf"\bUPDATE\s+schema_compatibility\s+SET\s+oldest_version\s*=\s*{number}\b", sql, re.I)
+    if number < FIRST_DECLARING or declares:
+        return []
+    return [why for pattern, why in REMOVALS.items() if re.search(pattern, sql, re.I)]
+
+
+def check_migrations(report):
+    """A migration only adds, or declares that older programs cannot use the schema."""
+    for path in sorted((ROOT / "crates/store/migrations").glob("*.sql")):
+        number = int(path.name.split("_")[0])
+        for why in migration_problems(number, path.read_text(encoding="utf-8")):
+            report.add(
+                path.relative_to(ROOT),
+                f"{why}, which programs of the version before it may use (CONTRIBUTING.md, \"Change the database"
+                f" schema\"): UPDATE schema_compatibility SET oldest_version = {number}",
+            )
+    cases = {
+        "ALTER TABLE a ADD COLUMN b bigint NOT NULL DEFAULT 0; -- no DROP TABLE": 0,
+        "CREATE FUNCTION f() RETURNS void LANGUAGE sql AS $$ DROP TABLE a $$; SELECT 'RENAME';": 0,
+        "ALTER TABLE a ADD COLUMN b bigint NOT NULL;": 1,
+        "ALTER TABLE a DROP COLUMN b;": 1,
+        "ALTER TABLE a RENAME TO b; UPDATE schema_compatibility SET oldest_version = 99;": 0,
+        "ALTER TABLE a RENAME TO b; UPDATE schema_compatibility SET oldest_version = 98;": 1,
+    }
+    for sql, expected in cases.items():
+        if len(migration_problems(99, sql)) != expected:
+            report.add(".ci/conventions.py", f"the check of migrations misjudges: {sql}")
+
+
+def check_chart(report):
+    """The chart has the version of the workspace, and equal copies of files that Helm cannot read elsewhere."""
+    packaging, chart = ROOT / "packaging", "packaging/helm/tamma"
+    for copy, original in (("files/rules.yml", "monitoring/rules.yml"), ("files/seccomp.json", "container/seccomp.json")):
+        if (ROOT / chart / copy).read_bytes() != (packaging / original).read_bytes():
+            report.add(f"{chart}/{copy}", f"differs from packaging/{original}: copy it again")
+    version = tomllib.loads((ROOT / "Cargo.toml").read_text(encoding="utf-8"))["workspace"]["package"]["version"]
+    found = re.findall(r"^(?:version|appVersion): (\S+)$", (ROOT / chart / "Chart.yaml").read_text(encoding="utf-8"), re.M)
+    if found != [version, version]:
+        report.add(f"{chart}/Chart.yaml", f"`version` and `appVersion` are not {version}")
+
+
 def check():
     report = Report()
     for rule in (
         check_definitions, check_doc_openings, check_source, check_crates, check_words, check_documents,
-        check_packages, check_requirements, check_security,
+        check_packages, check_requirements, check_security, check_monitoring, check_migrations,
+        check_chart,
     ):
         rule(report)
     for problem in report.problems:

@@ -58,8 +58,12 @@ tamma init > /dev/null
 echo '# Separate server and worker'
 echo
 run 'tamma migrate'
+run 'tamma serve --listen 127.0.0.1:0' 1
+expect 'no encryption keys'
+run 'tamma keys create'
 run 'tamma doctor'
 expect 'configured database is reachable'
+expect 'is active'
 run 'tamma serve --listen 127.0.0.1:0 --token short' 1
 expect 'use at least 16'
 TAMMA_TOKEN="$(openssl rand -hex 32)"
@@ -91,6 +95,9 @@ run 'tamma task list --all'
 expect 'Greet the world'
 run 'tamma audit verify'
 expect ' 0 broken'
+run 'tamma audit export > ../audit.jsonl'
+run 'tamma audit verify --file ../audit.jsonl'
+expect ' 0 entries pending'
 
 echo '# Archive a month of history as a file'
 echo

@@ -5,7 +5,7 @@
 //! agents call through the gateways, `lane` keeps tasks in flight, `round` takes all tasks through one
 //! strike after another and examines those that complete, and `report` prints the results.
 
-mod lane;
+pub(crate) mod lane;
 mod machine;
 mod models;
 mod report;

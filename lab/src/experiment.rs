@@ -13,10 +13,11 @@ use uuid::Uuid;
 use crate::support::bench::work;
 use crate::support::verdict::Verdict;
 use crate::{
-    agents, alerts, bench_agents, bench_board, bench_core, bench_gateway, bench_loop, bench_store,
-    bench_waiting, browser, chaos, chat, cluster, crash_recovery, docs, escalation, eval,
-    false_claims, first_minute, forge, hostile_repositories, knowledge, learning, learning_loop,
-    mcp, merge_queue, pipeline, reconcile, review, sandbox_escape, task_cost, top,
+    acme, agents, alerts, audit, bench_agents, bench_board, bench_core, bench_gateway, bench_loop,
+    bench_store, bench_waiting, browser, canary, chaos, chart, chat, cluster, crash_recovery, docs,
+    escalation, eval, fairness, false_claims, first_minute, forge, hostile_repositories, identity,
+    image, knowledge, learning, learning_loop, mcp, merge_queue, objects, observe, pipeline,
+    reconcile, restore, review, sandbox_escape, task_cost, tenancy, top, upgrade,
 };
 
 /// Run one experiment
@@ -38,6 +39,10 @@ struct Args {
 enum Experiment {
     /// Install Tamma from its packages on a minimal system, and take the first task to its end
     FirstMinute(first_minute::Args),
+    /// Build the container image, and run it hardened, with and without a sandbox for agents
+    Image(image::Args),
+    /// Install the Helm chart on a recording API server, and check what it gets
+    Chart,
     /// Run every command of the documentation, and compare its output
     Docs(docs::Args),
     /// Run each built-in agent through one contract against a scripted model
@@ -72,10 +77,28 @@ enum Experiment {
     MergeQueue,
     /// Terminate, reset and delete workflows, and restore older databases, in each state of a task
     Reconcile(reconcile::Args),
+    /// Replace servers and workers by another version and back, with tasks in flight
+    Upgrade(upgrade::Args),
+    /// Restore PostgreSQL to a moment in the middle of live tasks
+    Restore(restore::Args),
+    /// Sign people in with two real identity providers, and take their groups away
+    Identity,
+    /// Get and renew the certificate of two servers from a real certificate authority (ACME)
+    Acme,
+    /// Send requests of one organisation for what belongs to another, through every interface
+    Tenancy,
     /// Control Tamma from real MCP clients
     Mcp,
     /// Send alerts to real receivers
     Alerts,
+    /// Write, verify, export and manipulate an audit log of 100,000 entries
+    Audit,
+    /// Search databases, object storage, logs and traces for marked texts and secrets
+    Canary,
+    /// Keep transcripts in an S3 bucket of a real server, also during its outage
+    Objects,
+    /// Watch a task with a real Prometheus, every query of the dashboard, and a real Jaeger
+    Observe,
     /// Take a person's day through a real browser, with a screenshot of every page
     Browser(browser::Args),
     /// Drive `tamma top` in a terminal of 80 × 24, with a capture of every screen
@@ -86,6 +109,8 @@ enum Experiment {
     Chat(chat::Args),
     /// Count what one task costs, and compare it with the expected counts
     TaskCost(task_cost::Args),
+    /// Measure the waits of a small project behind a large one, with and without fairness
+    Fairness(fairness::Args),
     /// Compare the task loop with a bare Temporal workflow
     BenchLoop(bench_loop::Args),
     /// Measure thousands of tasks that await approval
@@ -137,6 +162,8 @@ pub fn main() -> ExitCode {
 async fn run(experiment: Experiment, quick: bool) -> Result<Verdict> {
     match experiment {
         Experiment::FirstMinute(own) => first_minute::run(&own, quick).await,
+        Experiment::Image(own) => image::run(&own, quick).await,
+        Experiment::Chart => chart::run().await,
         Experiment::Docs(own) => docs::run(&own).await,
         Experiment::Agents(own) => agents::run(&own, quick).await,
         Experiment::Review(own) => review::run(&own, quick).await,
@@ -154,19 +181,29 @@ async fn run(experiment: Experiment, quick: bool) -> Result<Verdict> {
         Experiment::Pipeline(own) => pipeline::run(&own, quick).await,
         Experiment::MergeQueue => merge_queue::run(quick).await,
         Experiment::Reconcile(own) => reconcile::run(&own, quick).await,
+        Experiment::Upgrade(own) => upgrade::run(&own, quick).await,
+        Experiment::Restore(own) => restore::run(&own, quick).await,
+        Experiment::Identity => identity::run(quick).await,
+        Experiment::Acme => acme::run(quick).await,
+        Experiment::Tenancy => tenancy::run(quick).await,
         Experiment::Mcp => mcp::run(quick).await,
         Experiment::Alerts => alerts::run().await,
+        Experiment::Audit => audit::run(quick).await,
+        Experiment::Canary => canary::run().await,
+        Experiment::Objects => objects::run().await,
+        Experiment::Observe => observe::run().await,
         Experiment::Browser(own) => browser::run(&own, quick).await,
         Experiment::Top(own) => top::run(&own).await,
         Experiment::Knowledge(own) => knowledge::run(&own).await,
         Experiment::Chat(own) => chat::run(&own),
         Experiment::TaskCost(own) => task_cost::run(&own).await,
+        Experiment::Fairness(own) => fairness::run(&own).await,
         Experiment::BenchLoop(own) => bench_loop::run(&own).await,
         Experiment::BenchWaiting(own) => bench_waiting::run(&own).await,
         Experiment::BenchAgents(own) => bench_agents::run(&own).await,
         Experiment::BenchGateway(own) => bench_gateway::run(&own).await,
-        Experiment::BenchBoard => bench_board::run().await,
-        Experiment::BenchStore(own) => bench_store::run(&own).await,
+        Experiment::BenchBoard => Box::pin(bench_board::run()).await,
+        Experiment::BenchStore(own) => Box::pin(bench_store::run(&own)).await,
         Experiment::BenchCore => Ok(bench_core::run()),
         Experiment::List | Experiment::BenchWorker { .. } | Experiment::WriteLog { .. } => {
             bail!("not an experiment")

@@ -4,9 +4,9 @@
 //! ignores hangups. Its output goes to a log in the data folder.
 
 use std::ffi::OsString;
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
@@ -19,6 +19,7 @@ use tokio::process::{Child, Command};
 use tokio::time::{sleep, timeout};
 
 use crate::client::Client;
+use crate::data_folder;
 use crate::endpoint::{self, Endpoint};
 use crate::progress::ProgressStep;
 use crate::services::DataFolderLock;
@@ -139,9 +140,7 @@ pub(crate) fn prepare(data: &Path) -> io::Result<()> {
 
 /// Opens the log for appending, readable by its owner only, and returns its size.
 fn open_log(data: &Path) -> io::Result<(File, u64)> {
-    // As `tamma up` creates it: for root, the user of PostgreSQL must be able to enter.
-    let mode = if rustix::process::geteuid().is_root() { 0o711 } else { 0o700 };
-    DirBuilder::new().recursive(true).mode(mode).create(data)?;
+    data_folder::create(data)?;
     let path = log_path(data);
     if fs::metadata(&path).is_ok_and(|log| log.len() > MAX_LOG_BYTES) {
         fs::rename(&path, path.with_extension("log.old"))?;

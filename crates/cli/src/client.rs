@@ -16,6 +16,7 @@ use tamma_server::{IDEMPOTENCY_KEY_HEADER, PERSON_HEADER, Problem};
 use uuid::Uuid;
 
 use crate::endpoint::{self, Endpoint};
+use crate::saved_logins::{self, SavedLogin};
 use crate::{data_folder, identity, output, style};
 
 /// Display order of options that every command has, before `--help`.
@@ -185,7 +186,7 @@ impl Client {
     }
 
     fn connect_to(url: String, token: Option<String>) -> Result<Self> {
-        if !url.starts_with("http://") || url.len() == "http://".len() {
+        if !is_web_url(&url) {
             return Err(Error::InvalidUrl(url).into());
         }
         let token = token
@@ -199,6 +200,11 @@ impl Client {
         // Proxy variables are meant for the internet, not for the Tamma server.
         let http = reqwest::Client::builder().no_proxy().build()?;
         Ok(Self { http, url: url.trim_end_matches('/').to_owned(), token })
+    }
+
+    /// Returns a client of the same server with another token.
+    pub(crate) fn with_token(&self, token: &str) -> Result<Self> {
+        Self::connect_to(self.url.clone(), Some(token.to_owned()))
     }
 
     /// Returns the base URL of the server.
@@ -335,7 +341,22 @@ fn find_server(explicit: Option<&str>) -> (String, Option<String>) {
         .or_else(|| std::env::var("TAMMA_URL").ok().filter(|url| !url.is_empty()));
     let data = std::env::var_os("TAMMA_DATA").filter(|data| !data.is_empty()).map(PathBuf::from);
     let local = data_folder::resolve(data.as_deref()).ok().and_then(|data| endpoint::read(&data));
-    choose_server(url_argument, token, local)
+    let is_explicit = token.is_some();
+    let (url, token) = choose_server(url_argument, token, local);
+    // A login counts more than the operator's token on the server's machine.
+    let login = saved_login(&url).filter(|_| !is_explicit);
+    let token = login.map(|login| login.token).or(token);
+    (url, token)
+}
+
+/// Returns the login of `tamma login` at a server.
+pub(crate) fn saved_login(url: &str) -> Option<SavedLogin> {
+    saved_logins::find(url, is_same)
+}
+
+/// Saves the login at a server, or removes it.
+pub(crate) fn save_login(url: &str, login: Option<SavedLogin>) -> std::io::Result<()> {
+    saved_logins::save(url, login, is_same)
 }
 
 /// Returns the URL and the token to use. The token of the local server is sent to the address in its
@@ -353,6 +374,12 @@ fn choose_server(
             (url.unwrap_or_else(|| endpoint::DEFAULT_URL.to_owned()), token)
         }
     }
+}
+
+/// Returns whether a URL is one of a web server. Its name is resolved later.
+fn is_web_url(url: &str) -> bool {
+    let rest = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://"));
+    rest.is_some_and(|rest| !rest.is_empty())
 }
 
 /// Returns whether two URLs name the same server. All names of the loopback address are the same.
@@ -397,6 +424,18 @@ pub(crate) fn new_id() -> Uuid {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn servers_are_reached_with_and_without_tls() {
+        for url in ["http://127.0.0.1:8622", "https://tamma.example.com"] {
+            assert!(is_web_url(url), "{url}");
+        }
+        for url in ["", "localhost:8622", "http://", "https://", "ftp://tamma.example.com"] {
+            assert!(!is_web_url(url), "{url}");
+        }
+        // A login over TLS is not sent in clear text.
+        assert!(!is_same("https://tamma.example.com:80", "http://tamma.example.com"));
+    }
 
     #[test]
     fn the_local_token_is_sent_to_the_local_server_only() {

@@ -20,10 +20,14 @@ mod help;
 mod help_reference;
 mod inbox;
 mod init;
+mod keys;
 mod knowledge;
+mod login;
 mod logs;
+mod maintenance;
 mod mcp;
 mod migrate;
+mod organisation;
 mod permissions;
 mod person;
 mod pipeline;
@@ -31,10 +35,12 @@ mod project;
 mod queue;
 mod serve;
 mod service;
+mod session;
 mod sign_in;
 mod status;
 mod suggestions;
 mod task;
+mod token;
 mod top;
 mod try_out;
 mod up;
@@ -102,6 +108,15 @@ enum Command {
     Work(work::WorkArgs),
     /// Run database migrations
     Migrate(migrate::MigrateArgs),
+    /// Keep agents from starting, during maintenance (operators only)
+    #[command(subcommand, arg_required_else_help = true)]
+    Maintenance(maintenance::Command),
+    /// Create, list and rotate encryption keys
+    ///
+    /// The keys seal what Tamma writes to Temporal, and secrets in the database. All processes of an
+    /// installation need the same key file.
+    #[command(subcommand, arg_required_else_help = true)]
+    Keys(keys::Command),
     /// Check, show and describe the configuration
     #[command(subcommand, arg_required_else_help = true)]
     Config(config::Command),
@@ -200,17 +215,35 @@ enum Command {
     /// Show, pause and resume merge queues
     #[command(subcommand, arg_required_else_help = true)]
     Queue(queue::Command),
-    /// Manage access tokens (operators only)
+    /// Manage people and service accounts (operators only)
     #[command(subcommand, arg_required_else_help = true)]
     Person(person::Command),
+    /// Sign in with an identity provider
+    ///
+    /// Prints an address and a code, and waits until you have signed in there with a browser. The login
+    /// is kept in the data folder, for this server only. `TAMMA_TOKEN` overrides it.
+    Login(login::LoginArgs),
+    /// Sign out
+    ///
+    /// Ends the session of `tamma login` on this machine.
+    Logout(login::LogoutArgs),
+    /// List and revoke sessions
+    #[command(subcommand, arg_required_else_help = true)]
+    Session(session::Command),
+    /// Create, list and revoke access tokens
+    #[command(subcommand, arg_required_else_help = true)]
+    Token(token::Command),
     /// Print a link that signs you in to the web UI
     ///
     /// The link works once, within 10 minutes.
     SignIn(sign_in::Args),
-    /// Manage the roles of people in projects (operators only)
+    /// Manage organisations, their projects and their people
+    #[command(subcommand, arg_required_else_help = true)]
+    Organisation(organisation::Command),
+    /// Manage the roles of people in projects (operators and administrators)
     #[command(subcommand, arg_required_else_help = true)]
     Access(access::Command),
-    /// Verify that task histories were not tampered with
+    /// Verify or export the audit log, and verify task histories
     #[command(subcommand, arg_required_else_help = true)]
     Audit(audit::Command),
     /// Ask about tasks, or request actions, in plain English
@@ -285,6 +318,8 @@ pub(crate) fn run(tamma: &Cli) -> Result<ExitCode> {
         Command::Serve(arguments) => serve::run(arguments),
         Command::Work(arguments) => work::run(arguments),
         Command::Migrate(arguments) => migrate::run(arguments),
+        Command::Maintenance(command) => maintenance::run(command),
+        Command::Keys(command) => keys::run(command),
         Command::Config(command) => config::run(command),
         Command::Doctor(arguments) => doctor::run(arguments),
         Command::Eval(arguments) => eval::run(arguments),
@@ -318,9 +353,14 @@ pub(crate) fn run(tamma: &Cli) -> Result<ExitCode> {
         Command::Chat(arguments) => chat::run(arguments),
         Command::Mcp(arguments) => mcp::run(arguments),
         Command::Person(command) => person::run(command),
+        Command::Organisation(command) => organisation::run(command),
         Command::Access(command) => access::run(command),
         Command::Audit(command) => audit::run(command),
         Command::SignIn(arguments) => sign_in::run(arguments),
+        Command::Login(arguments) => login::run(arguments),
+        Command::Logout(arguments) => login::log_out(arguments),
+        Command::Session(command) => session::run(command),
+        Command::Token(command) => token::run(command),
         Command::Capacity(arguments) => capacity::run(arguments),
         Command::Workspace(command) => workspace::run(command),
         Command::HelpReference => help_reference::run(),

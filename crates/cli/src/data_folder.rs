@@ -1,10 +1,16 @@
 //! Location of the data folder.
 
 use std::ffi::OsString;
+use std::fs::{self, DirBuilder, Permissions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 /// Default for root: a folder that other users can enter.
 const ROOT_DEFAULT: &str = "/var/lib/tamma";
+
+/// Folders in the data folder with code and transcripts.
+const PRIVATE_FOLDERS: [&str; 3] = ["work", "objects", "configurations"];
 
 /// Failure to determine the data folder.
 #[derive(Debug, thiserror::Error)]
@@ -33,6 +39,24 @@ pub(crate) fn resolve(explicit: Option<&Path>) -> Result<PathBuf, Error> {
     std::path::absolute(&path).map_err(|source| Error::NoCurrentFolder { path, source })
 }
 
+/// Creates the data folder if needed, and closes its folders with code and transcripts to other users.
+/// Older versions created them with the permissions that the umask allows.
+pub(crate) fn create(data: &Path) -> io::Result<()> {
+    let user = rustix::process::geteuid();
+    // For root, PostgreSQL runs as another user, who must be able to enter but not to list it.
+    let mode = if user.is_root() { 0o711 } else { 0o700 };
+    DirBuilder::new().recursive(true).mode(mode).create(data)?;
+    for folder in PRIVATE_FOLDERS.map(|name| data.join(name)) {
+        let Ok(metadata) = fs::symlink_metadata(&folder) else { continue };
+        let mode = metadata.mode() & 0o7777;
+        // The permissions of the group stay: the owner can have set them for a second user.
+        if metadata.is_dir() && metadata.uid() == user.as_raw() && mode & 0o007 != 0 {
+            fs::set_permissions(&folder, Permissions::from_mode(mode & 0o7770))?;
+        }
+    }
+    Ok(())
+}
+
 fn choose_path(
     explicit: Option<&Path>,
     root: bool,
@@ -55,6 +79,20 @@ fn choose_path(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn other_users_can_read_no_code_and_no_transcripts() {
+        let folder = tempfile::tempdir().unwrap();
+        let data = folder.path().join("data");
+        let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o777;
+        create(&data).unwrap();
+        assert_eq!(mode(&data) & 0o066, 0);
+        let old = data.join("work");
+        fs::create_dir(&old).unwrap();
+        fs::set_permissions(&old, Permissions::from_mode(0o755)).unwrap();
+        create(&data).unwrap();
+        assert_eq!(mode(&old), 0o750);
+    }
 
     #[test]
     fn the_data_folder_comes_from_the_argument_then_xdg_then_home() {

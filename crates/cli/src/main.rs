@@ -20,9 +20,12 @@ mod progress;
 mod remote_config;
 mod repository;
 mod roles;
+mod saved_logins;
 mod services;
+mod span_export;
 mod style;
 mod survey;
+mod temporal_connection;
 mod top;
 mod watch;
 

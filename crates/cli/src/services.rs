@@ -31,6 +31,8 @@ pub(crate) use process::ServiceExit;
 pub(crate) use programs::{ProgramSearch, ProgramVersion, program_version};
 pub(crate) use temporal::{TemporalService, check_reachable};
 
+use crate::data_folder;
+
 /// Hint for using an existing PostgreSQL server.
 const GIVEN_DATABASE: &str =
     "or use a running server with `--database postgres://…` or TAMMA_DATABASE_URL";
@@ -237,8 +239,7 @@ impl DataFolderLock {
     /// Locks the data folder, and creates it if needed.
     pub(crate) fn acquire(data: &Path) -> Result<Self, Error> {
         let data = std::path::absolute(data).map_err(Error::io("find", data))?;
-        // For root, PostgreSQL runs as another user, who must be able to enter but not to list it.
-        create_folder(&data, if rustix::process::geteuid().is_root() { 0o711 } else { 0o700 })?;
+        data_folder::create(&data).map_err(Error::io("create the folder", &data))?;
         let path = data.join("up.lock");
         let failed = || Error::io("lock", &path);
         let mut file = OpenOptions::new()

@@ -89,7 +89,9 @@ pub(crate) fn next_step_text(card: &TaskCard, zone: FixedOffset) -> Option<Strin
         Some(NextStep::Answer { reminder_at, .. }) => *reminder_at,
         Some(NextStep::Quota { until, .. }) => Some(*until),
         Some(NextStep::RetryJob { at, .. }) => Some(*at),
-        Some(NextStep::JobRunning { expected_by, .. }) => *expected_by,
+        Some(NextStep::AgentSlot { expected_by } | NextStep::JobRunning { expected_by, .. }) => {
+            *expected_by
+        }
         Some(
             NextStep::Resume { .. } | NextStep::JobStopping { .. } | NextStep::PullRequest { .. },
         )

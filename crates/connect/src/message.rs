@@ -4,7 +4,7 @@ mod desktop;
 mod egress;
 mod email;
 mod slack;
-mod webhook;
+pub(crate) mod webhook;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -20,7 +20,7 @@ use uuid::Uuid;
 use self::egress::EgressPolicy;
 
 /// Time limit for a response of a receiver.
-const RESPONSE_TIMEOUT: Duration = Duration::from_secs(15);
+pub(crate) const RESPONSE_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Time limit for sending a message, including all round trips of protocols such as SMTP.
 pub const SEND_TIMEOUT: Duration = Duration::from_secs(30);

@@ -37,6 +37,10 @@ pub enum AuthMethod {
     OwnToken,
     /// Server's token, with the name given in the request. Operators can give any name.
     ServerToken,
+    /// Access token of a service account.
+    ServiceToken,
+    /// Sign-in with an identity provider.
+    IdentityProvider,
     /// Account of a forge, which the forge authenticated. It has the rights of a member at most.
     ForgeAccount,
 }
@@ -64,6 +68,8 @@ impl fmt::Display for Authentication {
         let method = match self.method {
             AuthMethod::OwnToken => "own token",
             AuthMethod::ServerToken => "server token",
+            AuthMethod::ServiceToken => "service token",
+            AuthMethod::IdentityProvider => "identity provider",
             AuthMethod::ForgeAccount => "forge account",
         };
         let via = match self.via {

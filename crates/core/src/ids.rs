@@ -11,6 +11,8 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
+use crate::format::is_hidden_character;
+
 /// Error of parsing an identifier.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
@@ -44,6 +46,9 @@ pub fn short_id(id: Uuid) -> String {
 /// Start of a reference to a version of the task's own plan.
 const PLAN_PREFIX: &str = "plan:";
 
+/// Names that no account can have, in any case.
+const RESERVED_NAMES: [&str; 1] = ["everybody"];
+
 macro_rules! uuid_id {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
@@ -68,9 +73,18 @@ uuid_id! {
     ProjectId
 }
 uuid_id! {
+    /// ID of an organisation, which owns projects.
+    OrganisationId
+}
+uuid_id! {
     /// ID of a story's pipeline. It is unique among task IDs too, because runs of agents are stored
     /// under either.
     PipelineId
+}
+
+impl OrganisationId {
+    /// Organisation of all projects that nobody has given to another one.
+    pub const DEFAULT: Self = Self(Uuid::from_u128(1));
 }
 
 impl TaskId {
@@ -270,6 +284,26 @@ short_text! {
     /// Name of a person, an agent or a provider.
     Name, 100
 }
+
+impl Name {
+    /// Parses the name of a new account: one that does not look like another name, and means no group
+    /// of people. Stored names can be older than this rule.
+    pub fn parse_account(text: &str) -> Option<Self> {
+        let text = text.trim();
+        // Variation selectors change no letter, and pages show several spaces as one.
+        let is_confusing = |letter: char| {
+            is_hidden_character(letter)
+                || matches!(letter, '\u{2800}' | '\u{fe00}'..='\u{fe0f}')
+                || (letter.is_whitespace() && letter != ' ')
+        };
+        let is_reserved = RESERVED_NAMES.iter().any(|name| text.eq_ignore_ascii_case(name));
+        if is_reserved || text.contains(is_confusing) || text.contains("  ") {
+            return None;
+        }
+        text.parse().ok()
+    }
+}
+
 short_text! {
     /// Reference to stored content, such as a report, a failure brief or a transcript. Readers
     /// fetch the content when they need it.

@@ -5,6 +5,7 @@ pub mod actor;
 pub mod aftercare;
 pub mod alert;
 pub mod approval;
+pub mod audit;
 pub mod budget;
 pub mod capacity;
 pub mod cause;

@@ -4,11 +4,15 @@
 //! a sandbox can read, which secrets it gets or where they are sent. A project that asks for more
 //! than its operator allows is refused when its rules are loaded.
 
+mod audit_settings;
+mod identity;
 mod retention;
 mod sandbox_settings;
+mod tls_settings;
 mod web_origin;
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU16;
 use std::path::{Component, Path};
 
 use serde::{Deserialize, Serialize};
@@ -16,8 +20,11 @@ use serde::{Deserialize, Serialize};
 use crate::cost::Price;
 use crate::prices;
 
+pub use audit_settings::{AuditSettings, AuditWebhook, SyslogAddress};
+pub use identity::{GroupRole, IdentityProvider, IdentitySettings};
 pub use retention::RetentionDays;
 pub use sandbox_settings::{HostPort, ResourceLimits, SandboxSettings};
+pub use tls_settings::{AcmeSettings, TlsFiles, TlsSettings};
 pub use web_origin::{WebOrigin, is_public_address};
 
 /// Name of the file in the data folder.
@@ -63,10 +70,22 @@ pub struct OperatorConfig {
     pub chat: Option<ModelApi>,
     /// Model that computes embeddings of knowledge entries. Default: none.
     pub embeddings: Option<ModelApi>,
+    /// Most agents that work on one project at the same time, on all workers together. Default:
+    /// unlimited.
+    pub agents_per_project: Option<NonZeroU16>,
     /// Models that projects can use. Empty: all.
     pub models: Vec<String>,
     /// Prices of models, in US dollars per million tokens. Projects cannot change them.
     pub prices: BTreeMap<String, Price>,
+    /// Receivers of the audit log.
+    pub audit: AuditSettings,
+    /// Identity providers that people sign in with.
+    pub identity: IdentitySettings,
+    /// Origin of Temporal's web UI, such as `https://temporal.example.com`, whose pages can open sealed
+    /// payloads for operators. Default: none.
+    pub temporal_ui: Option<String>,
+    /// Certificate of the API and the pages. Default: none, so that the server speaks plain HTTP.
+    pub tls: Option<TlsSettings>,
 }
 
 /// Weakest sandbox that a project can select. Each one includes those before it.
@@ -150,12 +169,53 @@ pub enum OperatorConfigError {
          `packages.example.com`"
     )]
     SandboxHost(String),
+    /// Address that is not one of a syslog server.
+    #[error(
+        "`audit.syslog`: `{0}` is not an address such as `udp://logs.example.com:514`, \
+         `tcp://logs.example.com:601` or `unix:///dev/log`"
+    )]
+    Syslog(String),
+    /// Secret that cannot sign messages.
+    #[error(
+        "`audit.webhook`: `secret` is not `whsec_` followed by a base64 key; create one with \
+         `echo whsec_$(openssl rand -base64 32)`"
+    )]
+    WebhookSecret,
     /// Resource limit that no program could run with.
     #[error(
         "`sandbox.limits`: `{0}` is too low for any program to run; raise it, or remove it to use \
          the default"
     )]
     ResourceLimit(&'static str),
+    /// Host of an identity provider with more than a name.
+    #[error("`identity.hosts`: `{0}` is not a host name or an IP address such as `id.example.com`")]
+    IdentityHost(String),
+    /// Time between two checks of groups that is too short or too long.
+    #[error("`identity.check_seconds`: {0} is out of range; use 1 to 20")]
+    IdentityCheck(u32),
+    /// Text that is not an origin.
+    #[error(
+        "`temporal_ui`: `{0}` is not an origin; write scheme, host and port only, such as \
+         `https://temporal.example.com`"
+    )]
+    TemporalUi(String),
+    /// Address that is not one of an authority.
+    #[error(
+        "`tls.acme`: `directory` is `{0}`, and not an https URL; use that of your certificate authority, \
+         such as `https://acme-v02.api.letsencrypt.org/directory`"
+    )]
+    AcmeDirectory(String),
+    /// Contact that is not an email address.
+    #[error("`tls.acme`: `contact` is `{0}`, and not an email address such as `ops@example.com`")]
+    AcmeContact(String),
+    /// Identity provider that could not work.
+    #[error("`identity.providers`: `{name}`: {problem}")]
+    IdentityProvider {
+        /// Name of the provider in the file.
+        name: String,
+        /// Wrong setting.
+        problem: &'static str,
+    },
 }
 
 impl OperatorConfig {
@@ -201,7 +261,8 @@ impl OperatorConfig {
         let upstreams = self.upstreams.values().flatten().map(|url| ("upstreams", url));
         let apis = [("chat", &self.chat), ("embeddings", &self.embeddings)];
         let apis = apis.iter().filter_map(|(key, api)| Some((*key, &api.as_ref()?.url)));
-        for (key, url) in upstreams.chain(apis) {
+        let webhook = self.audit.webhook.iter().map(|webhook| ("audit.webhook", &webhook.url));
+        for (key, url) in upstreams.chain(apis).chain(webhook) {
             // The URL is not shown, because it can contain a secret.
             WebOrigin::parse(url).ok_or(OperatorConfigError::Url(key))?;
         }
@@ -219,8 +280,22 @@ impl OperatorConfig {
         if let Some(host) = hosts.find(|host| HostPort::parse(host).is_none()) {
             return Err(OperatorConfigError::SandboxHost(host.clone()));
         }
+        if let Some(address) = &self.audit.syslog {
+            SyslogAddress::parse(address)
+                .ok_or_else(|| OperatorConfigError::Syslog(address.clone()))?;
+        }
+        if self.audit.webhook.as_ref().is_some_and(|it| !it.secret.starts_with("whsec_")) {
+            return Err(OperatorConfigError::WebhookSecret);
+        }
         if let Some(name) = self.sandbox.limits.too_low() {
             return Err(OperatorConfigError::ResourceLimit(name));
+        }
+        self.identity.check()?;
+        if let Some(origin) = self.temporal_ui.as_ref().filter(|origin| !is_origin(origin)) {
+            return Err(OperatorConfigError::TemporalUi(origin.clone()));
+        }
+        if let Some(tls) = &self.tls {
+            tls.check()?;
         }
         match self.alert_hosts.iter().find(|host| !web_origin::is_host(host)) {
             Some(host) => Err(OperatorConfigError::Host(host.clone())),
@@ -265,6 +340,12 @@ pub fn is_own_variable(name: &str) -> bool {
     name.get(..OWN_VARIABLES.len()).is_some_and(|start| start.eq_ignore_ascii_case(OWN_VARIABLES))
 }
 
+/// Returns `true` for scheme, host and port, as browsers send them.
+fn is_origin(text: &str) -> bool {
+    let rest = text.split_once("://").map_or("", |(_, rest)| rest);
+    WebOrigin::parse(text).is_some() && !rest.contains(['/', '?', '#'])
+}
+
 fn is_variable_name(name: &str) -> bool {
     let is_allowed = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
     !name.is_empty()
@@ -286,6 +367,16 @@ mod tests {
         assert_eq!(config.expect("valid").retention, expected);
         let error = OperatorConfig::parse("retention: {texts: 6}").expect_err("too short");
         assert_eq!(error, OperatorConfigError::Retention("texts"));
+    }
+
+    #[test]
+    fn the_ui_of_temporal_is_an_origin() {
+        let config = OperatorConfig::parse("temporal_ui: https://temporal.example.com:8080");
+        assert!(config.expect("valid").temporal_ui.is_some());
+        for text in ["temporal.example.com", "https://temporal.example.com/", "'*'"] {
+            let error = OperatorConfig::parse(&format!("temporal_ui: {text}")).expect_err(text);
+            assert!(matches!(error, OperatorConfigError::TemporalUi(_)), "{error}");
+        }
     }
 
     #[test]

@@ -2,9 +2,13 @@
 //!
 //! Higher priority comes first. A run that waits longer than [`AGEING_STEP`] moves up one priority,
 //! and again after each further step, so that nothing waits forever behind newer, more urgent work.
+//! Where projects share slots, they take turns, so that no project waits for the backlog of another.
+
+use std::collections::BTreeMap;
 
 use chrono::TimeDelta;
 
+use crate::ids::ProjectId;
 use crate::task::Priority;
 use crate::time::Timestamp;
 
@@ -69,11 +73,56 @@ pub fn runs_ahead<'a>(
     waiting.into_iter().filter(|other| other.holder != run.holder && key(other) < own).count()
 }
 
+/// Run that waits for a slot that projects share.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProjectRun {
+    /// Project of its task.
+    pub project: ProjectId,
+    /// Run itself, with its priority and the start of its wait.
+    pub run: WaitingRun,
+}
+
+/// Returns how many of the waiting runs come before that of `holder` if projects take turns.
+///
+/// The [level](queue_level) decides first. Within a level, a run comes before those of projects that
+/// have more runs in `active` or in front of it, and then before those that have waited shorter. Names
+/// break ties.
+pub fn runs_ahead_in_turn(
+    holder: &str,
+    waiting: &[ProjectRun],
+    active: &[ProjectId],
+    now: Timestamp,
+) -> usize {
+    let mut queue: Vec<_> = waiting
+        .iter()
+        .map(|ProjectRun { project, run }| {
+            let level = queue_level(run.priority, now - run.since);
+            (level, run.since, run.holder.as_str(), *project)
+        })
+        .collect();
+    queue.sort_unstable();
+    let mut taken: BTreeMap<ProjectId, usize> = BTreeMap::new();
+    for project in active {
+        *taken.entry(*project).or_default() += 1;
+    }
+    let mut turns: Vec<_> = queue
+        .into_iter()
+        .map(|(level, since, name, project)| {
+            let turn = taken.entry(project).or_default();
+            *turn += 1;
+            (level, *turn, since, name)
+        })
+        .collect();
+    turns.sort_unstable();
+    turns.iter().position(|(.., name)| *name == holder).unwrap_or(turns.len())
+}
+
 #[cfg(test)]
 mod tests {
     use chrono::DateTime;
     use proptest::prelude::*;
     use strum::IntoEnumIterator as _;
+    use uuid::Uuid;
 
     use super::*;
 
@@ -131,6 +180,68 @@ mod tests {
                 let present: Vec<_> = all.iter().filter(|it| it.since <= at(now)).cloned().collect();
                 prop_assert_eq!(runs_ahead(&old, &present, at(now)), 0);
             }
+        }
+    }
+
+    const LARGE: ProjectId = ProjectId(Uuid::from_u128(1));
+    const SMALL: ProjectId = ProjectId(Uuid::from_u128(2));
+
+    fn project_run(project: ProjectId, name: &str, priority: Priority, since: i64) -> ProjectRun {
+        ProjectRun { project, run: run(name, priority, since) }
+    }
+
+    /// Returns a backlog of the large project, and four runs of the small one that came later.
+    fn backlog(since: i64) -> Vec<ProjectRun> {
+        let large = (0..40).map(|number| {
+            project_run(LARGE, &format!("large-{number:02}"), Priority::Medium, number)
+        });
+        let small = (0..4).map(|number| {
+            project_run(SMALL, &format!("small-{number}"), Priority::Medium, since + number)
+        });
+        large.chain(small).collect()
+    }
+
+    fn small_places(waiting: &[ProjectRun], active: &[ProjectId], now: i64) -> Vec<usize> {
+        let place =
+            |number| runs_ahead_in_turn(&format!("small-{number}"), waiting, active, at(now));
+        (0..4).map(place).collect()
+    }
+
+    #[test]
+    fn a_small_project_does_not_wait_for_the_backlog_of_a_large_one() {
+        let waiting = backlog(100);
+        assert_eq!(small_places(&waiting, &[], 200), [1, 3, 5, 7]);
+        // Both slots have agents of the large project.
+        assert_eq!(small_places(&waiting, &[LARGE, LARGE], 200), [0, 1, 3, 5]);
+        assert_eq!(small_places(&waiting, &[SMALL, SMALL], 200), [3, 5, 7, 9]);
+    }
+
+    #[test]
+    fn projects_take_turns_again_once_all_runs_have_reached_the_first_level() {
+        let waiting = backlog(900);
+        assert_eq!(small_places(&waiting, &[], 1_000), [40, 41, 42, 43], "a level apart");
+        assert_eq!(small_places(&waiting, &[], 3_600), [1, 3, 5, 7]);
+    }
+
+    #[test]
+    fn urgent_runs_of_one_project_come_before_the_turns_of_others() {
+        let mut waiting = backlog(100);
+        waiting.push(project_run(LARGE, "urgent", Priority::Critical, 150));
+        assert_eq!(runs_ahead_in_turn("urgent", &waiting, &[LARGE, LARGE], at(200)), 0);
+        assert_eq!(small_places(&waiting, &[], 200), [1, 3, 5, 7]);
+    }
+
+    proptest! {
+        #[test]
+        fn every_run_has_its_own_place_in_turn(all in runs(), projects in 1..4_u128, now in 0..20_000_i64) {
+            let assign = |(number, run): (u128, WaitingRun)| {
+                ProjectRun { project: ProjectId(Uuid::from_u128(number % projects)), run }
+            };
+            let all: Vec<_> = (0..).zip(all).map(assign).collect();
+            let place = |it: &ProjectRun| runs_ahead_in_turn(&it.run.holder, &all, &[], at(now));
+            let mut places: Vec<_> = all.iter().map(place).collect();
+            places.sort_unstable();
+            prop_assert!(places.into_iter().eq(0..all.len()));
         }
     }
 

@@ -62,7 +62,7 @@ pub enum Edition {
 }
 
 impl Edition {
-    /// Edition of new tasks.
+    /// Newest edition. New tasks have it once all programs know it: [`NewTaskBehaviour`].
     pub const NEWEST: Self = Self::Council2026;
 
     /// Returns `true` for the first edition, which is not serialised.
@@ -99,5 +99,46 @@ impl Edition {
                 stuck::ATTEMPT_HISTORY
             }
         }
+    }
+}
+
+/// Version of the schema whose programs know compact histories.
+const COMPACT_HISTORY: i64 = 34;
+
+/// Behaviour of new tasks, which all workers of an installation must know.
+///
+/// During an upgrade, workers of the old version take over tasks that servers of the new version have
+/// added, and after a step back all of them do. So each behaviour belongs to the migration of its
+/// release, and new tasks have it once no program without that migration can run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NewTaskBehaviour {
+    /// Edition of the task.
+    pub edition: Edition,
+    /// Workflow adds fewer events to its history.
+    pub compact_history: bool,
+}
+
+impl NewTaskBehaviour {
+    /// Newest behaviour.
+    pub const NEWEST: Self = Self { edition: Edition::NEWEST, compact_history: true };
+
+    /// Returns the newest behaviour that every program knows whose schema has this version.
+    pub fn known_since(schema: i64) -> Self {
+        // All programs that know migrations know this edition; a newer one depends on the version.
+        let edition = Edition::Council2026;
+        Self { edition, compact_history: schema >= COMPACT_HISTORY }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn new_tasks_have_the_newest_behaviour_once_all_programs_know_it() {
+        assert_eq!(NewTaskBehaviour::known_since(COMPACT_HISTORY), NewTaskBehaviour::NEWEST);
+        assert_eq!(NewTaskBehaviour::known_since(i64::MAX), NewTaskBehaviour::NEWEST);
+        let before = NewTaskBehaviour::known_since(COMPACT_HISTORY - 1);
+        assert!(!before.compact_history, "workers without it take over new tasks");
     }
 }

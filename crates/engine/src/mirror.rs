@@ -178,7 +178,10 @@ impl Mirror {
         known_commits: &KnownCommits,
     ) -> Result<Self, Error> {
         let mirrors = data.join("mirrors");
-        fs::create_dir_all(&mirrors).await.map_err(disk_error("create", &mirrors))?;
+        // Other users of this machine may not read code.
+        let mut builder = fs::DirBuilder::new();
+        let created = builder.recursive(true).mode(0o700).create(&mirrors).await;
+        created.map_err(disk_error("create", &mirrors))?;
         let data = fs::canonicalize(data).await.map_err(disk_error("resolve", data))?;
         let path = data.join("mirrors").join(format!("{project}.git"));
         let mirror = Self {

@@ -237,7 +237,9 @@ impl ProcessRecords {
     /// Opens the records in a data directory and creates their folder if needed.
     pub async fn open(data: &Path) -> Result<Self, Error> {
         let folder = data.join("runs");
-        match fs::create_dir_all(&folder).await {
+        // The first folder in the data directory, which has code and transcripts: only for this user.
+        let mut builder = fs::DirBuilder::new();
+        match builder.recursive(true).mode(0o700).create(&folder).await {
             Ok(()) => Ok(Self { folder }),
             Err(source) => Err(Error::Record { path: folder, source }),
         }

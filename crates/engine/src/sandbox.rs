@@ -15,6 +15,7 @@
 //! line.
 
 mod bubblewrap;
+mod diagnosis;
 mod landlock;
 mod launcher;
 mod seatbelt;

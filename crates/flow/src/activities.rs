@@ -12,6 +12,11 @@ use tamma_core::run_result::RunResult;
 use tamma_core::task::Task;
 use tamma_core::task_loop::{Job, JobKind, Outcome, StepRecord};
 use temporalio_common::ActivityDefinition;
+use temporalio_common::data_converters::{
+    CommonAttributes, GenericPayloadConverter as _, PayloadConverter, SerializationContext,
+    SerializationContextData,
+};
+use temporalio_common::protos::temporal::api::failure::v1::Failure;
 use temporalio_common::protos::temporal::api::failure::v1::failure::FailureInfo;
 use temporalio_workflow::ActivityExecutionError;
 
@@ -258,6 +263,41 @@ pub(crate) fn root_message(error: &ActivityExecutionError) -> String {
     while let Some(cause) = &failure.cause {
         failure = cause;
     }
-    let text = if failure.message.is_empty() { error.to_string() } else { failure.message.clone() };
+    let message = failure_message(failure);
+    let text = if message.is_empty() { error.to_string() } else { message };
     text.chars().take(Reason::MAX).collect()
+}
+
+/// Returns the message of a failure whose payloads are open. If payloads are sealed, the message is one
+/// of them.
+pub fn failure_message(failure: &Failure) -> String {
+    let converter = PayloadConverter::default();
+    let context = SerializationContext::new(&SerializationContextData::None, &converter);
+    let attributes = failure.encoded_attributes.clone();
+    let attributes = attributes
+        .and_then(|payload| converter.from_payload::<CommonAttributes>(&context, payload).ok());
+    attributes.map_or_else(|| failure.message.clone(), |attributes| attributes.message)
+}
+
+#[cfg(test)]
+mod tests {
+    use temporalio_common::data_converters::{DefaultFailureConverter, FailureConverter as _};
+    use temporalio_common::error::{ApplicationFailure, OutgoingActivityError, OutgoingError};
+
+    use super::*;
+
+    #[test]
+    fn the_message_of_a_failure_is_found_where_it_is() {
+        for in_payload in [false, true] {
+            let error = ApplicationFailure::new("the disk is full");
+            let error = OutgoingActivityError::Application(Box::new(error));
+            let failure = DefaultFailureConverter::new(in_payload).to_failure(
+                OutgoingError::Activity(error),
+                &PayloadConverter::default(),
+                &SerializationContextData::None,
+            );
+            assert_eq!(failure.encoded_attributes.is_some(), in_payload);
+            assert_eq!(failure_message(&failure), "the disk is full");
+        }
+    }
 }

@@ -3,16 +3,21 @@
 pub mod activities;
 pub mod merge_queue;
 pub mod pipeline;
+mod project_turn;
 mod retries;
 #[cfg(test)]
 mod sample_task;
 pub mod search_attributes;
 mod task;
 
+pub use activities::failure_message;
 pub use task::{
     ActionRequest, ActionResponse, CarriedState, ForgeSignal, QuestionOpened, RulesChanged,
     RunStarted, TaskStatus, TaskWorkflow, WorkflowInput, WorkflowOrigin, WorkflowTuning,
 };
+
+/// Temporal namespace of the installation: that of every organisation without its own.
+pub const NAMESPACE: &str = "default";
 
 /// Task queue of workflows, and of all activities except implementation runs.
 pub const TASK_QUEUE: &str = "tamma";

@@ -30,6 +30,7 @@ pub use self::activities::{
 };
 use crate::TASK_QUEUE;
 use crate::activities::root_message;
+use crate::project_turn::project_turn;
 use crate::retries::{saving_options, worker_retries};
 use crate::task::{BoxedFuture, WorkflowTuning};
 
@@ -351,14 +352,17 @@ fn activity_options(
     ctx: &WorkflowContext<MergeQueueWorkflow>,
     stop: WorkflowCancellationToken,
 ) -> ActivityOptions {
-    let heartbeat =
-        ctx.state(|it| Duration::from_secs(u64::from(it.input.tuning.heartbeat_seconds)));
+    let (heartbeat, project) = ctx.state(|it| {
+        let heartbeat = Duration::from_secs(u64::from(it.input.tuning.heartbeat_seconds));
+        (heartbeat, it.input.queue.project)
+    });
     ActivityOptions::with_start_to_close_timeout(STEP_LIMIT)
         .heartbeat_timeout(heartbeat)
         .retry_policy(worker_retries())
         .cancellation_type(ActivityCancellationType::WaitCancellationCompleted)
         .cancellation_token(stop)
         .task_queue(TASK_QUEUE.to_owned())
+        .priority(project_turn(project, None))
         .build()
 }
 

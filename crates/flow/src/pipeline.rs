@@ -36,6 +36,7 @@ pub use self::activities::{
 };
 use self::children::TaskChildren;
 use crate::activities::root_message;
+use crate::project_turn::project_turn;
 use crate::retries::{saving_options, worker_retries};
 use crate::task::WorkflowTuning;
 use crate::{AGENT_TASK_QUEUE, TASK_QUEUE};
@@ -528,14 +529,17 @@ fn activity_options(
     queue: &str,
     stop: WorkflowCancellationToken,
 ) -> ActivityOptions {
-    let heartbeat =
-        ctx.state(|it| Duration::from_secs(u64::from(it.input.tuning.heartbeat_seconds)));
+    let (heartbeat, project) = ctx.state(|it| {
+        let heartbeat = Duration::from_secs(u64::from(it.input.tuning.heartbeat_seconds));
+        (heartbeat, it.input.project)
+    });
     ActivityOptions::with_start_to_close_timeout(PHASE_LIMIT)
         .heartbeat_timeout(heartbeat)
         .retry_policy(worker_retries())
         .cancellation_type(ActivityCancellationType::WaitCancellationCompleted)
         .cancellation_token(stop)
         .task_queue(queue.to_owned())
+        .priority(project_turn(project, None))
         .build()
 }
 

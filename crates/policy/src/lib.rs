@@ -1,4 +1,5 @@
-//! Permission decisions for agents, made by Cedar from defaults and the rules in `tamma.yaml`.
+//! Permission decisions for agents, made by Cedar from defaults and the rules in `tamma.yaml`, and
+//! policies of the operator about what people do ([`PeoplePolicies`]).
 //!
 //! Cedar knows permit and forbid; Tamma has three effects. *Deny* is a forbid, *ask* is a forbid
 //! unless a person has approved the request, and *allow* is a permit. So deny overrides ask, ask
@@ -10,6 +11,7 @@
 pub mod command;
 mod compile;
 mod listing;
+mod people;
 
 use std::str::FromStr as _;
 use std::sync::LazyLock;
@@ -21,6 +23,7 @@ use cedar_policy::{
 use tamma_core::rules::{AccessKind, AgentPermissions, AgentRole, PermissionRule};
 
 pub use listing::EffectivePermission;
+pub use people::{PeoplePolicies, PersonAction, PolicyFileError, PolicyRefusal, PolicyTask};
 
 /// Stack that an evaluation gets.
 const STACK_BYTES: usize = 1024 * 1024;

@@ -9,13 +9,16 @@ mod extract;
 mod forges;
 mod history;
 mod knowledge;
+mod maintenance;
 mod merge_queues;
+mod organisations;
 mod overview;
 mod people;
 mod pipelines;
 mod projects;
 mod runs;
 mod tasks;
+mod tokens;
 
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, FromRequestParts};
@@ -30,6 +33,7 @@ use utoipa_axum::routes;
 
 use crate::alert_dispatcher::AlertDispatcher;
 use crate::app::App;
+use crate::audit::record_request;
 use crate::auth::{self, Authenticator};
 use crate::mcp;
 use crate::problem::Problem;
@@ -64,7 +68,7 @@ impl FromRequestParts<ApiServices> for ApiState {
     ) -> Result<Self, Problem> {
         let caller = parts.extensions.get::<CallerRights>().ok_or_else(auth::not_authenticated)?;
         let all = services.unlimited.clone();
-        Ok(Self { app: all.app.limited_to(&caller.rights.scope()), ..all })
+        Ok(Self { app: all.app.limited_to(&caller.rights), ..all })
     }
 }
 
@@ -86,11 +90,11 @@ impl FromRequestParts<ApiServices> for ApiState {
         (name = "alerts", description = "Alerts and their deliveries."),
         (name = "chat", description = "Chat."),
         (name = "forges", description = "Forges and pull requests."),
-        (name = "people", description = "Personal access tokens and roles."),
+        (name = "people", description = "Access tokens, sessions, accounts and roles."),
         (name = "pipelines", description = "Pipelines of stories."),
         (name = "merge-queues", description = "Merge queues of branches."),
         (name = "projects", description = "Registered repositories."),
-        (name = "overview", description = "Health and metrics."),
+        (name = "overview", description = "Health, metrics and maintenance."),
     )
 )]
 struct ApiDocument;
@@ -113,6 +117,7 @@ fn routes() -> OpenApiRouter<ApiServices> {
         .routes(routes!(history::events))
         .routes(routes!(history::export))
         .routes(routes!(audit::verify))
+        .routes(routes!(audit::list))
         .routes(routes!(runs::list))
         .routes(routes!(runs::lines))
         .routes(routes!(runs::follow))
@@ -128,9 +133,20 @@ fn routes() -> OpenApiRouter<ApiServices> {
         .routes(routes!(alerts::test))
         .routes(routes!(people::list, people::add))
         .routes(routes!(people::revoke))
+        .routes(routes!(people::deactivate))
+        .routes(routes!(people::activate))
+        .routes(routes!(people::link_identity))
         .routes(routes!(people::create_sign_in_link))
+        .routes(routes!(tokens::list, tokens::create))
+        .routes(routes!(tokens::revoke))
+        .routes(routes!(tokens::list_sessions))
+        .routes(routes!(tokens::revoke_session))
         .routes(routes!(access::list, access::change))
         .routes(routes!(access::import))
+        .routes(routes!(access::check))
+        .routes(routes!(organisations::list, organisations::add))
+        .routes(routes!(organisations::change_access))
+        .routes(routes!(organisations::transfer_project))
         .routes(routes!(pipelines::list, pipelines::start))
         .routes(routes!(pipelines::show))
         .routes(routes!(pipelines::output))
@@ -145,7 +161,9 @@ fn routes() -> OpenApiRouter<ApiServices> {
         .routes(routes!(overview::permissions))
         .routes(routes!(overview::agents))
         .routes(routes!(overview::health))
-        .routes(routes!(overview::metrics));
+        .routes(routes!(overview::metrics))
+        .routes(routes!(maintenance::show, maintenance::start))
+        .routes(routes!(maintenance::end));
     OpenApiRouter::with_openapi(ApiDocument::openapi()).nest(BASE_PATH, api)
 }
 
@@ -164,7 +182,7 @@ pub(crate) fn router(
     stop: CancellationToken,
 ) -> Router {
     let (router, _) = routes().split_for_parts();
-    let store = app.store.clone();
+    let (store, log) = (app.store.clone(), app.audit.clone());
     router
         .with_state(ApiServices {
             unlimited: ApiState { app: app.clone(), alert_dispatcher, stop },
@@ -175,6 +193,7 @@ pub(crate) fn router(
         .method_not_allowed_fallback(method_not_allowed)
         .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
         .layer(middleware::from_fn_with_state(store, route_access::check_api_route))
+        .layer(middleware::from_fn_with_state(log, record_request))
         .layer(middleware::from_fn_with_state(authenticator, auth::require_auth))
 }
 

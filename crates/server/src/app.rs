@@ -4,6 +4,8 @@
 //! [`Error::WorkflowTimeout`]; the client has the retry policy.
 
 mod access;
+mod access_check;
+mod access_tokens;
 mod actions;
 mod add_task;
 mod agent_pool;
@@ -15,10 +17,14 @@ mod change;
 mod chat;
 mod consequence;
 mod knowledge;
+mod maintenance;
 mod merge_queue;
+mod namespaces;
+mod organisations;
 mod people;
 mod permissions;
 mod pipelines;
+mod policies;
 mod projects;
 mod pull_request_badges;
 mod pull_requests;
@@ -28,16 +34,22 @@ mod recovery;
 mod report;
 mod rules;
 mod runs;
+mod sealed_payloads;
+mod sessions;
 mod verdict;
 
 use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use axum::http::StatusCode;
 use tamma_connect::forge::Forges;
-use tamma_core::access::{AccessRole, Permission, ProjectScope};
+use tamma_core::access::{AccessRights, AccessRole, Permission};
+use tamma_core::ids::Digest;
 use tamma_core::operator::OperatorConfig;
+use tamma_core::version::NewTaskBehaviour;
 use tamma_flow::WorkflowTuning;
+use tamma_policy::PeoplePolicies;
 use tamma_store::{KnowledgeCache, ObjectStorage, Store};
 use temporalio_client::Client;
 
@@ -47,11 +59,13 @@ pub(crate) use chat::ChatMessage;
 pub(crate) use consequence::{PreviewedAction, preview_action, preview_answer};
 pub(crate) use knowledge::decision_consequence;
 pub(crate) use permissions::{Principal, forbidden};
-pub(crate) use queries::{Cursor, PageRequest};
+pub(crate) use queries::{Cursor, PageRequest, check_backends};
 pub(crate) use recovery::{ComparedSteps, Comparison};
 pub(crate) use runs::{parse_run_id, parse_run_number};
 pub(crate) use verdict::VerdictFormat;
 
+use crate::audit::AuditLog;
+use crate::identity::IdentityService;
 use crate::live::LiveUpdates;
 use crate::problem::{FileProblem, Problem};
 use crate::server::{CommitFileReader, RemoteConfigReader, RepositoryInspector};
@@ -66,10 +80,13 @@ const TEMPORAL_TIMEOUT: Duration = Duration::from_secs(10);
 #[derive(Clone)]
 pub(crate) struct App {
     pub(crate) store: Store,
+    /// Client for the namespace of the installation.
     pub(crate) temporal: Client,
     pub(crate) environment: std::sync::Arc<BTreeMap<String, String>>,
     pub(crate) operator: std::sync::Arc<OperatorConfig>,
     pub(crate) workflow_tuning: WorkflowTuning,
+    /// Newest behaviour of new tasks, once all programs know it.
+    pub(crate) newest_behaviour: Arc<OnceLock<NewTaskBehaviour>>,
     pub(crate) objects: ObjectStorage,
     pub(crate) live: LiveUpdates,
     pub(crate) knowledge_cache: KnowledgeCache,
@@ -80,12 +97,37 @@ pub(crate) struct App {
     pub(crate) forges: Forges,
     /// URL at which browsers reach the server, without a slash at its end.
     pub(crate) public_url: Option<String>,
+    pub(crate) audit: AuditLog,
+    /// Sign-in with identity providers.
+    pub(crate) identity: Arc<IdentityService>,
+    /// Policies of the operator about actions on tasks.
+    pub(crate) policies: Arc<PeoplePolicies>,
+    /// Hash of the server's token, to recognise sessions of operators.
+    pub(crate) operator_token: Digest,
 }
 
 impl App {
-    /// Returns the use cases for a caller who can read these projects.
-    pub(crate) fn limited_to(&self, scope: &ProjectScope) -> Self {
-        Self { store: self.store.limited_to(scope), ..self.clone() }
+    /// Returns the use cases for a caller with these rights.
+    pub(crate) fn limited_to(&self, rights: &AccessRights) -> Self {
+        Self { store: limit_store(&self.store, rights), ..self.clone() }
+    }
+
+    /// Returns the behaviour of new tasks. Once it is the newest one, it is not read again, because it
+    /// never falls back.
+    pub(crate) async fn new_task_behaviour(&self) -> Result<NewTaskBehaviour, Error> {
+        if let Some(newest) = self.newest_behaviour.get() {
+            return Ok(*newest);
+        }
+        let known = NewTaskBehaviour::known_since(self.store.oldest_schema().await?);
+        if known == NewTaskBehaviour::NEWEST {
+            let _ = self.newest_behaviour.set(known);
+        }
+        Ok(known)
+    }
+
+    /// Returns the tuning of a new workflow.
+    fn tuning_for(&self, behaviour: NewTaskBehaviour) -> WorkflowTuning {
+        WorkflowTuning { compact_history: behaviour.compact_history, ..self.workflow_tuning }
     }
 
     /// Returns the values of environment variables whose names mark them as secrets.
@@ -97,6 +139,12 @@ impl App {
         let secrets = variables.filter(move |(name, _)| secret(&name.to_ascii_uppercase()));
         secrets.map(|(_, value)| value.as_str())
     }
+}
+
+/// Returns a store that reads what a caller can read: the database gives out rows of their
+/// organisations only, and queries ask for those of their projects.
+pub(crate) fn limit_store(store: &Store, rights: &AccessRights) -> Store {
+    store.limited_to(&rights.scope()).within(rights.organisations())
 }
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -112,6 +160,9 @@ pub(crate) enum Error {
         /// Key that was requested.
         key: String,
     },
+    /// The person has no token and no session that could be revoked.
+    #[error("{0} has no tokens or sessions to revoke.")]
+    NothingToRevoke(String),
     /// A value in the request is not accepted.
     #[error("{detail}")]
     Invalid {
@@ -138,15 +189,31 @@ pub(crate) enum Error {
         /// Role of the person in the project, if any.
         role: Option<AccessRole>,
     },
-    /// The client's address has sent too many invalid tokens.
-    #[error("Too many invalid tokens from this address.")]
+    /// A policy of the operator forbids the action.
+    #[error("The policy `{policy}` forbids it: {reason}")]
+    PolicyForbids {
+        /// ID of the policy.
+        policy: String,
+        /// Reason that its author gave.
+        reason: String,
+    },
+    /// The client's address has sent too many invalid tokens, or has started too many sign-ins.
+    #[error("Too many attempts to sign in from this address.")]
     TooManyAttempts {
         /// Time until the next attempt is accepted.
         seconds: u64,
     },
+    /// Sign-in with an identity provider failed.
+    #[error("{0}")]
+    SignInRefused(String),
     /// The request is reserved for operators.
     #[error("Only an operator of this server can do that.")]
     NotOperator,
+    /// The request is reserved for administrators of the organisation.
+    #[error(
+        "Only an administrator of the organisation can do that, or an operator of this server."
+    )]
+    NotAdministrator,
     /// The state machine or the server refused the request.
     #[error("{0}")]
     Refused(String),
@@ -206,7 +273,9 @@ fn count_errors(problems: &[FileProblem]) -> String {
 
 fn describe_role(role: Option<&AccessRole>) -> String {
     match role {
-        Some(role @ (AccessRole::Approver | AccessRole::Operator)) => format!("is an {role}"),
+        Some(role @ (AccessRole::Approver | AccessRole::Administrator | AccessRole::Operator)) => {
+            format!("is an {role}")
+        }
         Some(role) => format!("is a {role}"),
         None => "has no role".to_owned(),
     }
@@ -243,6 +312,7 @@ impl From<Error> for Problem {
             Error::NotFound { .. } => {
                 Self::new(StatusCode::NOT_FOUND, "not-found", "Not found", detail)
             }
+            Error::NothingToRevoke(_) => nothing_to_revoke(detail),
             Error::Invalid { hint, .. } => {
                 let status = StatusCode::UNPROCESSABLE_ENTITY;
                 Self::new(status, "invalid", "Invalid request", detail).hint(hint)
@@ -262,15 +332,30 @@ impl From<Error> for Problem {
                      (`tamma access grant`).",
                 )
             }
+            Error::PolicyForbids { .. } => {
+                Self::new(StatusCode::FORBIDDEN, "policy", "Forbidden by policy", detail)
+                    .hint("Ask somebody to whom the policy does not apply.")
+            }
             Error::TooManyAttempts { seconds } => {
                 let status = StatusCode::TOO_MANY_REQUESTS;
                 Self::new(status, "throttled", "Too many attempts", detail)
-                    .hint(format!("Wait {seconds} s, then try again with a valid token."))
+                    .hint(format!("Wait {seconds} s, then try again."))
+            }
+            Error::SignInRefused(_) => {
+                let title = "Sign-in refused";
+                Self::new(StatusCode::FORBIDDEN, "sign-in", title, detail)
+                    .hint("Sign in again, or ask an operator of this server.")
             }
             Error::NotOperator => {
                 let title = "Permission denied";
                 Self::new(StatusCode::FORBIDDEN, "operator", title, detail)
                     .hint("Ask an operator, or set TAMMA_TOKEN to the server's token.")
+            }
+            Error::NotAdministrator => {
+                let title = "Permission denied";
+                Self::new(StatusCode::FORBIDDEN, "administrator", title, detail).hint(
+                    "Ask an administrator of your organisation, or an operator of this server.",
+                )
             }
             Error::Refused(_) => {
                 let title = "Request refused";
@@ -323,6 +408,13 @@ impl From<Error> for Problem {
             }
         }
     }
+}
+
+fn nothing_to_revoke(detail: String) -> Problem {
+    Problem::new(StatusCode::NOT_FOUND, "not-found", "Not found", detail).hint(
+        "Check the name with `tamma person list`. To keep somebody out, run `tamma person \
+         deactivate`.",
+    )
 }
 
 /// Formats an error with all its sources, for the server log.

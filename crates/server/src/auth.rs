@@ -1,8 +1,9 @@
 //! Authentication of API requests.
 //!
 //! Every request carries a token, also on a laptop: agents and gates on the same machine can reach the
-//! server, too. A personal access token identifies its person, even if the request names another one.
-//! The server's token identifies an operator, who can act under any name.
+//! server, too. A personal access token, or a login with an identity provider, identifies its person,
+//! even if the request names another one. The server's token identifies an operator, who can act under
+//! any name.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -13,47 +14,87 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
+use chrono::TimeDelta;
 use futures_util::StreamExt as _;
 use tamma_core::access::AccessRights;
 use tamma_core::actor::{AuthMethod, RequestInterface};
-use tamma_core::ids::{Digest, Name};
-use tamma_store::Store;
+use tamma_core::ids::Digest;
+use tamma_store::{Credential, SessionProof, SessionRecord, Store};
+use tamma_telemetry::{names, registry};
 use tokio::sync::watch;
 
 use crate::PERSON_HEADER;
 use crate::app::{Error, Principal};
 use crate::clock;
 use crate::edge::{SignInThrottle, client_address};
+use crate::identity::IdentityService;
 use crate::problem::Problem;
 use crate::route_access::CallerRights;
+
+/// Time after which the last use of a credential is recorded again.
+const USE_INTERVAL: TimeDelta = TimeDelta::minutes(1);
 
 /// Authenticated caller, stored in the request's extensions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Caller {
-    /// Person with a personal access token, and the hash of that token.
-    Person(Name, Digest),
+    /// Person, and the credential that identified them.
+    Person(PersonCaller),
     /// Operator of the server.
     Operator(AuthMethod),
 }
 
-/// Authenticates requests against the server's token and the stored tokens.
+/// Person with a valid credential.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct PersonCaller {
+    pub(crate) credential: Credential,
+    pub(crate) key: CredentialKey,
+}
+
+impl PersonCaller {
+    /// Returns the proof with which a session of the same person can be opened. It ends with theirs.
+    pub(crate) fn proof(&self) -> SessionProof {
+        match (self.credential.login, self.key) {
+            (Some(login), _) => SessionProof::Login(login),
+            (None, CredentialKey::Token(hash) | CredentialKey::Session(hash)) => {
+                SessionProof::Token(hash)
+            }
+        }
+    }
+}
+
+/// Hash of the secret that a client sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum CredentialKey {
+    /// Token in a header.
+    Token(Digest),
+    /// Cookie of a browser.
+    Session(Digest),
+}
+
+/// Authenticates requests against the server's token and the stored credentials.
 #[derive(Clone)]
 pub(crate) struct Authenticator {
     /// Hash of the server's token.
     operator_token: Digest,
     store: Store,
-    /// Signals that a token may have been revoked.
+    identity: Arc<IdentityService>,
+    /// Signals that somebody may have lost a right.
     revoked: watch::Receiver<()>,
     throttle: Arc<SignInThrottle>,
 }
 
 impl Authenticator {
-    pub(crate) fn new(token: &str, store: Store, revoked: watch::Receiver<()>) -> Self {
+    pub(crate) fn new(
+        token: &str,
+        store: Store,
+        identity: Arc<IdentityService>,
+        revoked: watch::Receiver<()>,
+    ) -> Self {
         let operator_token = Digest::of(token.as_bytes());
         let throttle = SignInThrottle::default();
         // Nobody can lock operators out by sending invalid tokens from their address.
         throttle.record_success(operator_token);
-        Self { operator_token, store, revoked, throttle: Arc::new(throttle) }
+        Self { operator_token, store, identity, revoked, throttle: Arc::new(throttle) }
     }
 
     /// Returns the hash of the server's token.
@@ -61,8 +102,8 @@ impl Authenticator {
         self.operator_token
     }
 
-    /// Returns the caller of a token, or `None` if it is unknown or revoked. Fails if the client's
-    /// address has sent too many such tokens.
+    /// Returns the caller of a token, or `None` if it is unknown, expired or revoked; that is counted
+    /// and logged. Fails if the client's address has sent too many such tokens.
     pub(crate) async fn caller_for_token(
         &self,
         token: &[u8],
@@ -73,9 +114,12 @@ impl Authenticator {
             return Err(Error::TooManyAttempts { seconds });
         }
         let caller = self.find_caller(hash).await?;
-        match &caller {
-            Some(_) => self.throttle.record_success(hash),
-            None => self.throttle.record_failure(address, clock::now()),
+        if caller.is_some() {
+            self.throttle.record_success(hash);
+        } else {
+            self.throttle.record_failure(address, clock::now());
+            registry().add(&names::REFUSED_TOKENS, &[], 1.0);
+            tracing::warn!(address = address.map(tracing::field::display), "token refused");
         }
         Ok(caller)
     }
@@ -85,8 +129,49 @@ impl Authenticator {
         if self.operator_token == hash {
             return Ok(Some(Caller::Operator(AuthMethod::ServerToken)));
         }
-        let person = self.store.person_by_token(hash).await?;
-        Ok(person.map(|name| Caller::Person(name, hash)))
+        let key = CredentialKey::Token(hash);
+        let credential = self.token_credential(hash).await?;
+        Ok(credential.map(|credential| Caller::Person(PersonCaller { credential, key })))
+    }
+
+    /// Returns the owner of a browser session, if it is still valid.
+    pub(crate) async fn session(&self, hash: Digest) -> Result<Option<SessionRecord>, Error> {
+        let session = self.store.session(hash, self.operator_token, clock::now()).await?;
+        let credential = session.as_ref().and_then(|session| session.credential.as_ref());
+        if self.has_changed(credential).await? {
+            return Ok(self.store.session(hash, self.operator_token, clock::now()).await?);
+        }
+        Ok(session)
+    }
+
+    /// Checks the groups behind a credential. Returns `true` if it must be read again.
+    async fn has_changed(&self, credential: Option<&Credential>) -> Result<bool, Error> {
+        match credential {
+            Some(credential) => self.identity.check_due(credential).await,
+            None => Ok(false),
+        }
+    }
+
+    /// Returns the credential of a valid token. Groups behind it are checked first, if the last check
+    /// is too old.
+    async fn token_credential(&self, hash: Digest) -> Result<Option<Credential>, Error> {
+        let credential = self.store.credential(hash, clock::now()).await?;
+        if self.has_changed(credential.as_ref()).await? {
+            return Ok(self.store.credential(hash, clock::now()).await?);
+        }
+        Ok(credential)
+    }
+
+    /// Records the use of a credential, at most once a minute.
+    pub(crate) async fn record_use(&self, caller: &PersonCaller) {
+        let now = clock::now();
+        if caller.credential.last_used_at.is_some_and(|used| used + USE_INTERVAL > now) {
+            return;
+        }
+        let (CredentialKey::Token(hash) | CredentialKey::Session(hash)) = caller.key;
+        if let Err(error) = self.store.touch_credential(hash, now).await {
+            tracing::warn!(%error, "failed to record the use of a credential");
+        }
     }
 
     /// Authenticates a request, or returns the problem to respond with.
@@ -97,25 +182,35 @@ impl Authenticator {
     ) -> Result<Caller, Problem> {
         let token = bearer_token(headers);
         let token = token.ok_or_else(|| unauthorized("The request has no token."))?;
-        self.caller_for_token(token, address).await?.ok_or_else(|| {
-            tracing::warn!("token refused");
-            unauthorized("Invalid or revoked token.")
-        })
+        let caller = self.caller_for_token(token, address).await?;
+        caller.ok_or_else(|| unauthorized("Invalid, expired or revoked token."))
     }
 
     /// Loads the rights of a caller. The store is asked for every request, so changes apply at once.
     pub(crate) async fn rights_of(&self, caller: &Caller) -> Result<AccessRights, Error> {
         match caller {
             Caller::Operator(_) => Ok(AccessRights::Operator),
-            Caller::Person(name, _) => Ok(AccessRights::Person(self.store.roles_of(name).await?)),
+            Caller::Person(person) => self.rights_of_credential(&person.credential).await,
         }
     }
 
-    /// Ends an event stream when the token that opened it is revoked, or when the rights of its
-    /// owner change. The client reconnects with those it has left.
+    /// Loads the rights of a credential: those of its owner, within its limit.
+    pub(crate) async fn rights_of_credential(
+        &self,
+        credential: &Credential,
+    ) -> Result<AccessRights, Error> {
+        let rights = self.identity.rights_of(&credential.person).await?;
+        Ok(match &credential.limit {
+            Some(limit) => rights.limited_by(limit),
+            None => rights,
+        })
+    }
+
+    /// Ends an event stream when the credential that opened it stops being valid, or when the rights
+    /// of its owner change. The client reconnects with those it has left.
     pub(crate) fn end_stream_on_revocation(
         &self,
-        (person, token): (Name, Digest),
+        key: CredentialKey,
         rights: AccessRights,
         response: Response,
     ) -> Response {
@@ -123,14 +218,19 @@ impl Authenticator {
         if !kind.is_some_and(|kind| kind.starts_with(b"text/event-stream")) {
             return response;
         }
-        let (store, mut revoked) = (self.store.clone(), self.revoked.clone());
+        let authenticator = self.clone();
+        let interval = self.identity.stream_check();
         let rights_lost = async move {
-            // Rights that cannot be read are lost. The sender is dropped when the server stops.
-            while revoked.changed().await.is_ok() {
-                let owner = store.person_by_token(token).await;
-                let roles = store.roles_of(&person).await;
-                let has_token = matches!(owner, Ok(Some(_)));
-                if !has_token || !roles.is_ok_and(|now| AccessRights::Person(now) == rights) {
+            let mut revoked = authenticator.revoked.clone();
+            loop {
+                // Groups change without a signal, and tokens expire.
+                match tokio::time::timeout(interval, revoked.changed()).await {
+                    Ok(Ok(())) | Err(_) => {}
+                    // The sender is dropped when the server stops.
+                    Ok(Err(_)) => return,
+                }
+                // Rights that cannot be read are lost.
+                if authenticator.rights_of_key(key).await.ok().flatten().as_ref() != Some(&rights) {
                     return;
                 }
             }
@@ -138,6 +238,25 @@ impl Authenticator {
         response.map(|body| {
             Body::from_stream(body.into_data_stream().take_until(Box::pin(rights_lost)))
         })
+    }
+
+    /// Returns the rights behind a token or session; `None` if it is not valid.
+    async fn rights_of_key(&self, key: CredentialKey) -> Result<Option<AccessRights>, Error> {
+        let credential = match key {
+            CredentialKey::Token(hash) => self.token_credential(hash).await?,
+            CredentialKey::Session(hash) => match self.session(hash).await? {
+                // The session of an operator.
+                Some(SessionRecord { credential: None, .. }) => {
+                    return Ok(Some(AccessRights::Operator));
+                }
+                Some(session) => session.credential,
+                None => None,
+            },
+        };
+        match credential {
+            Some(credential) => Ok(Some(self.rights_of_credential(&credential).await?)),
+            None => Ok(None),
+        }
     }
 }
 
@@ -157,7 +276,10 @@ pub(crate) async fn require_auth(
         Err(error) => return Problem::from(error).into_response(),
     };
     let person = match &caller {
-        Caller::Person(name, _) => Some(name.clone()),
+        Caller::Person(person) => {
+            authenticator.record_use(person).await;
+            Some(person.credential.person.clone())
+        }
         Caller::Operator(_) => None,
     };
     request.extensions_mut().insert(caller.clone());
@@ -165,8 +287,8 @@ pub(crate) async fn require_auth(
     request.extensions_mut().insert(CallerRights { person, rights: rights.clone() });
     let response = next.run(request).await;
     match caller {
-        Caller::Person(name, token) => {
-            authenticator.end_stream_on_revocation((name, token), rights, response)
+        Caller::Person(person) => {
+            authenticator.end_stream_on_revocation(person.key, rights, response)
         }
         Caller::Operator(_) => response,
     }
@@ -180,9 +302,11 @@ pub(crate) fn principal(parts: &Parts) -> Result<Principal, Box<Problem>> {
     // The MCP server and the chat say so themselves.
     let interface = RequestInterface::Api;
     let auth_method = match parts.extensions.get::<Caller>() {
-        Some(Caller::Person(name, _)) => {
-            let (name, auth_method) = (name.clone(), AuthMethod::OwnToken);
-            return Ok(Principal { name, auth_method, interface, rights });
+        Some(Caller::Person(person)) => {
+            let manages_credentials = manages_credentials(&person.credential);
+            let Credential { person: name, method, .. } = person.credential.clone();
+            let auth_method = method;
+            return Ok(Principal { name, auth_method, interface, rights, manages_credentials });
         }
         Some(Caller::Operator(auth_method)) => *auth_method,
         None => return Err(Box::new(not_authenticated())),
@@ -191,7 +315,9 @@ pub(crate) fn principal(parts: &Parts) -> Result<Principal, Box<Problem>> {
     let text = header_value.and_then(|bytes| std::str::from_utf8(bytes).ok()).map(str::trim);
     let name =
         text.filter(|text| !text.contains(char::is_control)).and_then(|text| text.parse().ok());
-    name.map(|name| Principal { name, auth_method, interface, rights }).ok_or_else(|| {
+    let principal =
+        |name| Principal { name, auth_method, interface, rights, manages_credentials: true };
+    name.map(principal).ok_or_else(|| {
         let detail = match header_value {
             Some(_) => "The header `Tamma-Person` must be a name of 1 to 100 characters.",
             None => "The header `Tamma-Person` is missing.",
@@ -202,6 +328,11 @@ pub(crate) fn principal(parts: &Parts) -> Result<Principal, Box<Problem>> {
         );
         Box::new(problem)
     })
+}
+
+/// Returns `true` if the owner of a credential can manage their tokens and sessions with it.
+pub(crate) fn manages_credentials(credential: &Credential) -> bool {
+    credential.limit.is_none() && credential.method != AuthMethod::ServiceToken
 }
 
 /// Returns the token of the `Authorization` header.
@@ -222,7 +353,7 @@ fn unauthorized(detail: &str) -> Problem {
     let title = "Authentication failed";
     Problem::new(StatusCode::UNAUTHORIZED, "token", title, detail).hint(
         "Send your token as `Authorization: Bearer <token>` (TAMMA_TOKEN). Operators create tokens \
-         with `tamma person add`. On the server's machine, the command line finds the token in \
+         with `tamma person add`; with an identity provider, run `tamma login`. On the server's machine, the command line finds the token in \
          the data folder (TAMMA_DATA) if you are the server's user.",
     )
 }
@@ -298,7 +429,15 @@ mod tests {
 
     #[test]
     fn a_personal_token_overrides_the_name_in_the_request() {
-        let (name, hash) = ("Ada".parse::<Name>().expect("name"), Digest::of(b"s3cret"));
+        let person = |method| {
+            let person = "Ada".parse().expect("name");
+            let credential =
+                Credential { person, method, limit: None, login: None, last_used_at: None };
+            Caller::Person(PersonCaller {
+                credential,
+                key: CredentialKey::Token(Digest::of(b"s3cret")),
+            })
+        };
         let by = |caller: Caller| {
             let rights = CallerRights { person: None, rights: AccessRights::NONE };
             let request = Request::builder().header(PERSON_HEADER, "Grace").extension(caller);
@@ -307,7 +446,9 @@ mod tests {
             principal(&parts).map(|by| (by.name.to_string(), by.auth_method)).ok()
         };
         let grace = |auth_method| Some(("Grace".to_owned(), auth_method));
-        assert_eq!(by(Caller::Person(name, hash)), Some(("Ada".to_owned(), AuthMethod::OwnToken)));
+        for method in [AuthMethod::OwnToken, AuthMethod::IdentityProvider] {
+            assert_eq!(by(person(method)), Some(("Ada".to_owned(), method)));
+        }
         assert_eq!(by(Caller::Operator(AuthMethod::ServerToken)), grace(AuthMethod::ServerToken));
     }
 }

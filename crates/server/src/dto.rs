@@ -4,6 +4,7 @@
 //! states, phases and answers are the same as in the history.
 
 mod access;
+mod access_token;
 mod action;
 mod agent_pool;
 mod alert;
@@ -13,15 +14,19 @@ mod card;
 mod chat;
 mod forge;
 mod knowledge;
+mod maintenance;
 mod merge_queue;
+mod organisation;
 mod permission;
 mod person;
 mod pipeline;
 mod pull_request_badge;
 mod run;
+mod session;
 mod task;
 
-pub use access::{AccessGrant, AccessImport, AccessList, AccessRecord, ProjectAccess};
+pub use access::{AccessCheck, AccessGrant, AccessImport, AccessList, AccessRecord, ProjectAccess};
+pub use access_token::{CreatedToken, NewToken, TokenId, TokenList, TokenView};
 pub use action::{
     BudgetGrant, BulkRequest, BulkResponse, BulkResult, LineComment, ReviewedChange, TaskAction,
     TaskStatus,
@@ -30,7 +35,9 @@ pub use agent_pool::{AgentPool, AgentStatistics, PoolProvider, PoolRun, PoolWork
 pub use alert::{
     AlertDeliveries, AlertDelivery, AlertTestRequest, AlertTestResult, AlertTestResults,
 };
-pub use audit::{AuditPage, BrokenHistory, VerifiedHistory};
+pub use audit::{
+    AuditLogEnd, AuditLogEntry, AuditLogPage, AuditPage, BrokenHistory, VerifiedHistory,
+};
 pub use bundle::{BundleFile, TaskBundle};
 pub(crate) use card::card_or_unreadable;
 pub use card::{InboxPage, Spend, TaskCard, TaskPage, UnreadableTask, short_id};
@@ -46,17 +53,28 @@ pub use knowledge::{
     KnowledgeEffect, KnowledgeEntryDetail, KnowledgeImportRequest, KnowledgeImportResult,
     KnowledgeList, KnowledgeMatch, KnowledgeTaskStats, NewKnowledgeEntry,
 };
+pub use maintenance::{MaintenanceStatus, MaintenanceView, NewMaintenance};
 pub use merge_queue::{
     MergeQueueActionBody, MergeQueueList, MergeQueueView, QueueBuildView, QueueEntryView,
 };
+pub use organisation::{
+    NewOrganisation, OrganisationGrant, OrganisationList, OrganisationView, ProjectTransfer,
+};
 pub use permission::{AgentPermission, EffectivePermissions, PersonPermissions, RolePermissions};
-pub use person::{IssuedToken, NewPerson, PersonList, PersonRecord, SignInLink, TokenRevocation};
+pub use person::{
+    AccountName, AccountView, IdentityLink, IdentityView, IssuedToken, NewPerson, PersonList,
+    PersonRecord, SignInLink, TokenRevocation,
+};
 pub use pipeline::{
     EarlierPhase, NewPipelineRun, PhaseOutput, PipelineAction, PipelineActionBody, PipelineList,
     PipelinePhaseView, PipelineView, StoryTaskView,
 };
 pub use pull_request_badge::{ChecksSummary, PullRequestBadge};
 pub use run::{CurrentRun, RunDetail, RunLine, RunLines, RunList, RunUsage, RunningCall};
+pub use session::{
+    DevicePoll, DeviceRequest, DeviceSignIn, ProviderList, ProviderView, SessionId, SessionList,
+    SessionView, SignedInDevice,
+};
 pub use task::{
     IterationOutcome, IterationSummary, OpenQuestion, PlanApproval, PlanDecision, PlanVersion,
     RiskFactor, RiskReport, SentAlert, StateTime, TaskDetail, TaskReportResponse, TaskUpdate,
@@ -184,6 +202,10 @@ pub struct NewProject {
     pub name: String,
     /// Path or URL of the repository.
     pub repository: String,
+    /// ID or name of the organisation. Without it, a new project belongs to `default`, and an existing
+    /// one stays where it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub organisation: Option<String>,
 }
 
 /// Registered repositories.

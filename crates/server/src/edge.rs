@@ -7,21 +7,28 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use axum::RequestExt as _;
-use axum::extract::{ConnectInfo, Request, State};
-use axum::http::{HeaderName, HeaderValue, StatusCode};
+use axum::extract::{ConnectInfo, MatchedPath, Request, State};
+use axum::http::{HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use chrono::TimeDelta;
 use futures_util::FutureExt as _;
 use tamma_core::ids::Digest;
 use tamma_core::task_loop::Timestamp;
+use tamma_telemetry::{names, registry};
+use tokio::time::Instant;
 use tracing::Instrument as _;
 
 use crate::clock;
 use crate::problem::Problem;
+use crate::route_access::audit_kind;
 
 /// Header that identifies a request in responses and logs.
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+
+/// ID of a request, stored in its extensions.
+#[derive(Debug, Clone)]
+pub(crate) struct RequestId(pub(crate) String);
 
 /// Maximum length of a request ID from a client.
 const MAX_REQUEST_ID: usize = 64;
@@ -41,12 +48,16 @@ const MAX_REMEMBERED: usize = 10_000;
 /// Adds a request ID, and turns panics and slow requests into problems.
 pub(crate) async fn guard_request(
     State(limit): State<Duration>,
-    request: Request,
+    mut request: Request,
     next: Next,
 ) -> Response {
     let id = request_id(&request);
+    let id_text = id.to_str().unwrap_or_default().to_owned();
+    request.extensions_mut().insert(RequestId(id_text.clone()));
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
-    let span = tracing::info_span!("request", id = id.to_str().unwrap_or_default());
+    let span = tracing::info_span!("request", id = id_text);
+    let route = request.extensions().get::<MatchedPath>().map(|path| path.as_str().to_owned());
+    let started = Instant::now();
     let respond = AssertUnwindSafe(next.run(request.with_limited_body())).catch_unwind();
     let respond = async {
         match tokio::time::timeout(limit, respond).await {
@@ -63,8 +74,38 @@ pub(crate) async fn guard_request(
         }
     };
     let mut response = respond.instrument(span).await;
+    count_request(&method, route.as_deref(), response.status(), started.elapsed());
     response.headers_mut().insert(REQUEST_ID, id);
     response
+}
+
+/// Tells browsers to use HTTPS only, if this server has TLS.
+pub(crate) async fn require_https(State(has_tls): State<bool>, mut response: Response) -> Response {
+    if has_tls {
+        let value = HeaderValue::from_static("max-age=31536000");
+        response.headers_mut().insert(header::STRICT_TRANSPORT_SECURITY, value);
+    }
+    response
+}
+
+/// Adds a request to the metrics. Labels are names from the table of routes.
+fn count_request(method: &Method, route: Option<&str>, status: StatusCode, duration: Duration) {
+    let route = route.unwrap_or("none");
+    let kind = audit_kind(method, route).map_or_else(|| "read".to_owned(), |kind| kind.to_string());
+    // Clients can invent methods.
+    let known = [Method::GET, Method::HEAD, Method::POST, Method::PUT, Method::DELETE];
+    let method = if known.contains(method) { method.as_str() } else { "other" };
+    let class = match status.as_u16() {
+        100..=199 => "1xx",
+        200..=299 => "2xx",
+        300..=399 => "3xx",
+        400..=499 => "4xx",
+        _ => "5xx",
+    };
+    let labels = [("method", method), ("route", route), ("status", class)];
+    registry().add(&names::HTTP_REQUESTS, &labels, 1.0);
+    let seconds = duration.as_secs_f64();
+    registry().observe(&names::HTTP_DURATION, &[("kind", kind.as_str())], seconds);
 }
 
 /// Returns the ID that the client or a proxy gave the request, or a new one.
@@ -102,8 +143,18 @@ pub(crate) fn client_address(extensions: &axum::http::Extensions) -> Option<IpAd
 ///
 /// Tokens that were accepted before are not throttled: everybody behind the same proxy has the same
 /// address.
-#[derive(Debug, Default)]
-pub(crate) struct SignInThrottle(Mutex<ThrottleState>);
+#[derive(Debug)]
+pub(crate) struct SignInThrottle {
+    /// Attempts per address in [`FAILURE_PERIOD`].
+    limit: u32,
+    state: Mutex<ThrottleState>,
+}
+
+impl Default for SignInThrottle {
+    fn default() -> Self {
+        Self::new(MAX_FAILURES)
+    }
+}
 
 #[derive(Debug, Default)]
 struct ThrottleState {
@@ -118,8 +169,13 @@ struct FailureCount {
 }
 
 impl SignInThrottle {
+    /// Creates a throttle that counts up to `limit` attempts of an address.
+    pub(crate) fn new(limit: u32) -> Self {
+        Self { limit, state: Mutex::default() }
+    }
+
     fn state(&self) -> MutexGuard<'_, ThrottleState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the seconds to wait if an address has failed too often.
@@ -132,7 +188,7 @@ impl SignInThrottle {
         let state = self.state();
         let failed = state.failures.get(&network(address?))?;
         let wait = failed.since + FAILURE_PERIOD - now;
-        let is_throttled = failed.count >= MAX_FAILURES && wait > TimeDelta::zero();
+        let is_throttled = failed.count >= self.limit && wait > TimeDelta::zero();
         (is_throttled && !state.accepted.contains(&token))
             .then(|| u64::try_from(wait.num_seconds()).unwrap_or_default() + 1)
     }
@@ -177,7 +233,6 @@ fn network(address: IpAddr) -> IpAddr {
 mod tests {
     use axum::body::{Body, to_bytes};
     use axum::extract::DefaultBodyLimit;
-    use axum::http::header;
     use axum::routing::{get, post};
     use axum::{Router, middleware};
     use futures_util::StreamExt as _;

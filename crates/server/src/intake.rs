@@ -14,8 +14,9 @@
 
 use chrono::TimeDelta;
 use tamma_connect::forge::{IntakeIssue, IssueComment};
-use tamma_core::access::{AccessRights, PersonRole};
+use tamma_core::access::{AccessRights, Permission, PersonRole};
 use tamma_core::actor::{AuthMethod, RequestInterface};
+use tamma_core::audit::AuditKind;
 use tamma_core::format::single_line;
 use tamma_core::ids::{Digest, Name, TaskId};
 use tamma_core::rules::IntakeRules;
@@ -24,6 +25,7 @@ use tamma_core::time::Timestamp;
 use tamma_store::{IssueTask, RegisteredProject};
 
 use crate::app::{App, Error, Principal};
+use crate::audit;
 use crate::clock;
 use crate::dto::{NewTask, TaskAction};
 use crate::forge_poller::{PollError, PolledRepository};
@@ -190,8 +192,9 @@ impl<'a> IssueIntake<'a> {
             metadata: [("forge".to_owned(), forge.to_owned())].into(),
             plan: None,
         };
-        let added = self.app.add_task(by, new).await?;
-        let (task, number) = (added.task.id, issue.number);
+        self.app.add_task(by.clone(), new).await?;
+        let (task, number) = (claimed.task, issue.number);
+        self.record(&by, issue, audit::ADD_TASK, task).await?;
         tracing::info!(%task, forge, repository = self.repository.path, number, "issue taken");
         // The text may be newer than the claim of a server that died.
         let known = IssueTask { revision: revision(issue), ..claimed.clone() };
@@ -226,8 +229,9 @@ impl<'a> IssueIntake<'a> {
             );
             let key = format!("issue-{}", key.short());
             let by = self.account(by)?;
-            match Box::pin(self.app.perform_action(known.task, by, action, Some(key))).await {
-                Ok(_) => {}
+            match Box::pin(self.app.perform_action(known.task, by.clone(), action, Some(key))).await
+            {
+                Ok(_) => self.record(&by, issue, "modify", known.task).await?,
                 // People see in the progress comment that it has no effect.
                 Err(Error::Refused(_)) => unheard = Some(known.task),
                 Err(error) => return Err(error),
@@ -235,6 +239,24 @@ impl<'a> IssueIntake<'a> {
         }
         self.app.store.update_issue_task(&changed).await?;
         Ok(unheard)
+    }
+
+    /// Records an action in the audit log once it is done, because each poll repeats what failed.
+    async fn record(
+        &self,
+        by: &Principal,
+        issue: &IntakeIssue,
+        action: &str,
+        task: TaskId,
+    ) -> Result<(), Error> {
+        let request = audit::request_by(by, AuditKind::Decision, &issue.url);
+        let (role, project) = (by.rights.role(self.project.id), self.project.id);
+        let noting = async {
+            audit::note_policy(Permission::Work, role, Some(project));
+            audit::note_task_action(action, task);
+            Ok::<(), Error>(())
+        };
+        self.app.audit.record(&request, noting, audit::judge_result).await.flatten()
     }
 
     /// Returns the principal of a forge account, with the rights of a member of this project.
@@ -246,7 +268,8 @@ impl<'a> IssueIntake<'a> {
             name: name.map_err(|error| Error::Internal(error.into()))?,
             auth_method: AuthMethod::ForgeAccount,
             interface: RequestInterface::Issue,
-            rights: AccessRights::Person([(self.project.id, PersonRole::Member)].into()),
+            rights: AccessRights::in_projects([(self.project.id, PersonRole::Member)]),
+            manages_credentials: false,
         })
     }
 }

@@ -28,10 +28,10 @@ use tamma_core::task_loop::State;
 use tamma_store::{KnowledgeFilter, PipelineFilter, PullRequestFilter, StoredStatus, TaskFilter};
 
 use crate::app::{App, Error, PageRequest, Principal};
-use crate::auth;
 use crate::dto::{NewKnowledgeEntry, NewPipelineRun, NewTask, TaskAction};
 use crate::problem::Problem;
 use crate::route_access::CallerRights;
+use crate::{audit, auth};
 
 /// Path of the MCP endpoint.
 pub(crate) const MCP_PATH: &str = "/mcp";
@@ -697,19 +697,30 @@ impl ServerHandler for McpServer {
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
         let arguments = Value::Object(request.arguments.unwrap_or_default());
+        let parts = context.extensions.get::<Parts>();
+        let audited = parts.zip(tool_action(&request.name)).and_then(|(parts, action)| {
+            audit::tool_call_request(parts, action, &request.name, &arguments)
+        });
         let called = async {
-            let parts = context.extensions.get::<Parts>();
             let caller = parts.and_then(|parts| parts.extensions.get::<CallerRights>());
             let caller = caller.ok_or_else(missing_person)?;
             let unknown = || Error::NotFound { what: "tool", key: request.name.to_string() };
             caller.authorize_anywhere(tool_action(&request.name).ok_or_else(unknown)?)?;
-            let app = self.unlimited.limited_to(&caller.rights.scope());
+            let app = self.unlimited.limited_to(&caller.rights);
             let by = parts.and_then(|parts| auth::principal(parts).ok());
             let by = by.map(|by| by.through(RequestInterface::Mcp));
             let call = ToolCall { app, rights: caller.rights.clone(), by };
             call.dispatch(&request.name, arguments).await
         };
-        let result = match called.await {
+        let called = Box::pin(called);
+        let called = match audited {
+            Some(audited) => {
+                let log = &self.unlimited.audit;
+                log.record(&audited, called, audit::judge_result).await.flatten()
+            }
+            None => called.await,
+        };
+        let result = match called {
             Ok(value) => {
                 let text = serde_json::to_string_pretty(&value).unwrap_or_default();
                 CallToolResult::success(vec![ContentBlock::text(text)])

@@ -17,12 +17,13 @@ use tamma_core::state::State;
 use tamma_core::task::Priority;
 use tamma_core::time::Timestamp;
 use tamma_flow::pipeline::PipelineWorkflow;
-use tamma_flow::{pipeline_workflow_id, search_attributes, workflow_id};
+use tamma_flow::{NAMESPACE, pipeline_workflow_id, search_attributes, workflow_id};
 use tamma_store::{Lease, OpenTask, PipelineFilter, ReconcileMarks};
 use temporalio_client::errors::WorkflowInteractionError;
 use temporalio_client::{
-    UntypedWorkflow, WorkflowDescribeOptions, WorkflowExecution, WorkflowExecutionStatus,
-    WorkflowIdConflictPolicy, WorkflowIdReusePolicy, WorkflowListOptions, WorkflowStartOptions,
+    Client, NamespacedClient as _, UntypedWorkflow, WorkflowDescribeOptions, WorkflowExecution,
+    WorkflowExecutionStatus, WorkflowIdConflictPolicy, WorkflowIdReusePolicy, WorkflowListOptions,
+    WorkflowStartOptions,
 };
 use temporalio_common::data_converters::RawValue;
 use tokio_util::sync::CancellationToken;
@@ -30,6 +31,7 @@ use uuid::Uuid;
 
 use crate::app::{App, ComparedSteps, Comparison, Error};
 use crate::clock;
+use crate::temporal_namespace::client_in;
 
 /// Number of open tasks per query. Their workflow IDs go into one list request.
 const PAGE_SIZE: u32 = 100;
@@ -111,12 +113,13 @@ impl Reconciler {
             tracing::warn!("the database or Temporal was restored; comparing all tasks");
         }
         let mut suspects: BTreeSet<TaskId> = self.differed.keys().copied().collect();
-        suspects.extend(self.closed_tasks(marks.watermark - OVERLAP).await?);
+        let mut failures = 0;
+        suspects.extend(self.closed_tasks(marks.watermark - OVERLAP, &mut failures).await?);
         if is_restored {
-            suspects.extend(self.running_tasks().await?);
+            suspects.extend(self.running_tasks(&mut failures).await?);
         }
-        self.sweep(is_restored, &mut suspects).await?;
-        let failures = self.compare(suspects).await;
+        self.sweep(is_restored, &mut suspects, &mut failures).await?;
+        failures += self.compare(suspects).await;
         self.reconcile_pipelines().await?;
         self.app.store.forget_closed_workflows().await?;
         // A task that could not be compared is found again in the next round.
@@ -158,35 +161,46 @@ impl Reconciler {
     }
 
     async fn compare_one(&self, task: TaskId) -> (TaskId, Result<Comparison, Error>) {
-        (task, self.app.compare_task(task, self.differed.get(&task).copied()).await)
+        let comparing = self.app.compare_task(task, self.differed.get(&task).copied());
+        (task, Box::pin(comparing).await)
     }
 
     /// Returns the tasks whose workflow was closed early since a time.
-    async fn closed_tasks(&self, since: Timestamp) -> Result<Vec<TaskId>, Error> {
+    async fn closed_tasks(
+        &self,
+        since: Timestamp,
+        failures: &mut usize,
+    ) -> Result<Vec<TaskId>, Error> {
         let since = since.to_rfc3339_opts(SecondsFormat::Millis, true);
-        self.list_tasks(format!(
+        let query = format!(
             "WorkflowType = 'task' AND ExecutionStatus IN \
              ('Terminated', 'TimedOut', 'Failed', 'Canceled') AND CloseTime > '{since}'"
-        ))
-        .await
+        );
+        self.list_tasks(&query, failures).await
     }
 
-    async fn running_tasks(&self) -> Result<Vec<TaskId>, Error> {
-        self.list_tasks("WorkflowType = 'task' AND ExecutionStatus = 'Running'".to_owned()).await
+    async fn running_tasks(&self, failures: &mut usize) -> Result<Vec<TaskId>, Error> {
+        let query = "WorkflowType = 'task' AND ExecutionStatus = 'Running'";
+        self.list_tasks(query, failures).await
     }
 
-    async fn list_tasks(&self, query: String) -> Result<Vec<TaskId>, Error> {
-        let listed = self.list(query).await?;
-        Ok(listed.iter().filter_map(|workflow| task_of(workflow.id())).collect())
-    }
-
-    async fn list(&self, query: String) -> Result<Vec<WorkflowExecution>, Error> {
-        let listed = self.app.temporal.list_workflows(query, WorkflowListOptions::default());
-        listed.try_collect().await.map_err(unavailable)
+    /// Lists tasks by their workflows in all namespaces.
+    async fn list_tasks(&self, query: &str, failures: &mut usize) -> Result<Vec<TaskId>, Error> {
+        let mut tasks = Vec::new();
+        for client in self.app.namespace_clients().await? {
+            let listed = list(&client, query, failures).await?.unwrap_or_default();
+            tasks.extend(listed.iter().filter_map(|workflow| task_of(workflow.id())));
+        }
+        Ok(tasks)
     }
 
     /// Adds the open tasks that are not among the running workflows, or differ from them.
-    async fn sweep(&self, all: bool, suspects: &mut BTreeSet<TaskId>) -> Result<(), Error> {
+    async fn sweep(
+        &self,
+        all: bool,
+        suspects: &mut BTreeSet<TaskId>,
+        failures: &mut usize,
+    ) -> Result<(), Error> {
         for state in State::iter().filter(|state| !state.is_terminal()) {
             let mut after = None;
             loop {
@@ -195,7 +209,7 @@ impl Reconciler {
                 if all {
                     suspects.extend(open.iter().map(|task| task.id));
                 } else if !open.is_empty() {
-                    self.compare_with_list(&open, suspects).await?;
+                    self.compare_with_list(&open, suspects, failures).await?;
                 }
                 if open.len() < PAGE_SIZE as usize {
                     break;
@@ -209,11 +223,30 @@ impl Reconciler {
         &self,
         open: &[OpenTask],
         suspects: &mut BTreeSet<TaskId>,
+        failures: &mut usize,
+    ) -> Result<(), Error> {
+        let mut by_namespace: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        for task in open {
+            by_namespace.entry(task.namespace.as_deref()).or_default().push(task);
+        }
+        for (namespace, open) in by_namespace {
+            let client = client_in(&self.app.temporal, namespace);
+            self.compare_in_namespace(&client, &open, suspects, failures).await?;
+        }
+        Ok(())
+    }
+
+    async fn compare_in_namespace(
+        &self,
+        client: &Client,
+        open: &[&OpenTask],
+        suspects: &mut BTreeSet<TaskId>,
+        failures: &mut usize,
     ) -> Result<(), Error> {
         let ids: Vec<_> = open.iter().map(|task| format!("'{}'", workflow_id(task.id))).collect();
         let ids = ids.join(", ");
         let query = format!("ExecutionStatus = 'Running' AND WorkflowId IN ({ids})");
-        let listed = self.list(query).await?;
+        let Some(listed) = list(client, &query, failures).await? else { return Ok(()) };
         let listed: BTreeMap<_, _> = listed.iter().map(|found| (found.id(), found)).collect();
         for task in open {
             let Some(found) = listed.get(workflow_id(task.id).as_str()) else {
@@ -245,8 +278,12 @@ impl Reconciler {
             if story.updated_at > clock::now() - LIST_DELAY {
                 continue;
             }
-            if let Some(loss) = self.pipeline_loss(story.id).await? {
-                self.app.stop_lost_pipeline(&story, &loss).await?;
+            match self.pipeline_loss(story.id).await {
+                Ok(Some(loss)) => self.app.stop_lost_pipeline(&story, &loss).await?,
+                Ok(None) => {}
+                Err(error) => {
+                    tracing::warn!(pipeline = %story.id, %error, "pipeline not compared with Temporal");
+                }
             }
         }
         Ok(())
@@ -255,8 +292,8 @@ impl Reconciler {
     /// Returns how the workflow of a pipeline was lost; `None` if it is open.
     async fn pipeline_loss(&self, id: PipelineId) -> Result<Option<String>, Error> {
         use WorkflowExecutionStatus as Status;
-        let handle =
-            self.app.temporal.get_workflow_handle::<PipelineWorkflow>(pipeline_workflow_id(id));
+        let client = self.app.workflow_client(id.0).await?;
+        let handle = client.get_workflow_handle::<PipelineWorkflow>(pipeline_workflow_id(id));
         match handle.describe(WorkflowDescribeOptions::default()).await {
             Err(WorkflowInteractionError::NotFound(_)) => Ok(Some("is missing".to_owned())),
             Err(error) => Err(unavailable(error)),
@@ -291,6 +328,26 @@ impl Reconciler {
         let started = self.app.temporal.start_workflow(marker, RawValue::empty(), options).await;
         let handle = started.map_err(unavailable)?;
         Ok(handle.run_id().unwrap_or_default().to_owned())
+    }
+}
+
+/// Lists workflows of a namespace. One of an organisation that cannot be used counts as a failure, and
+/// the others are compared.
+async fn list(
+    client: &Client,
+    query: &str,
+    failures: &mut usize,
+) -> Result<Option<Vec<WorkflowExecution>>, Error> {
+    let listed = client.list_workflows(query, WorkflowListOptions::default());
+    match listed.try_collect().await {
+        Ok(listed) => Ok(Some(listed)),
+        Err(error) if client.namespace() != NAMESPACE => {
+            let namespace = client.namespace();
+            tracing::warn!(namespace, %error, "failed to list the workflows of a namespace");
+            *failures += 1;
+            Ok(None)
+        }
+        Err(error) => Err(unavailable(error)),
     }
 }
 

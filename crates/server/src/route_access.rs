@@ -8,11 +8,13 @@ use axum::extract::{FromRequestParts as _, MatchedPath, RawPathParams, Request, 
 use axum::http::{Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
-use tamma_core::access::{AccessAction, AccessRights};
+use tamma_core::access::{AccessAction, AccessRights, Permission};
+use tamma_core::audit::AuditKind;
 use tamma_core::ids::{Name, TaskId};
 use tamma_store::Store;
 
-use crate::app::{Error, forbidden, parse_run_id};
+use crate::app::{Error, forbidden, limit_store, parse_run_id};
+use crate::audit;
 use crate::problem::Problem;
 
 use AccessAction as A;
@@ -70,6 +72,7 @@ const ROUTES: &[(&str, &str, RouteRule)] = &[
     ("GET", "/api/v1/tasks/{id}/runs/{run}/transcript", Task(A::ReadContent)),
     ("GET", "/api/v1/export", Anywhere(A::Export)),
     ("GET", "/api/v1/audit", Anywhere(A::ReadProject)),
+    ("GET", "/api/v1/audit/log", Anywhere(A::ReadAudit)),
     ("GET", "/api/v1/inbox", Anywhere(A::ReadProject)),
     ("GET", "/api/v1/knowledge", Anywhere(A::ReadProject)),
     ("POST", "/api/v1/knowledge", Anywhere(A::ProposeKnowledge)),
@@ -84,11 +87,25 @@ const ROUTES: &[(&str, &str, RouteRule)] = &[
     ("GET", "/api/v1/people", Anywhere(A::ManagePeople)),
     ("POST", "/api/v1/people", Anywhere(A::ManagePeople)),
     ("POST", "/api/v1/people/revocations", Anywhere(A::ManagePeople)),
+    ("POST", "/api/v1/people/deactivations", Anywhere(A::ManagePeople)),
+    ("POST", "/api/v1/people/activations", Anywhere(A::ManagePeople)),
+    ("POST", "/api/v1/people/identities", Anywhere(A::ManagePeople)),
+    // Tokens and sessions of the caller. Those of others are for operators.
+    ("GET", "/api/v1/tokens", SignedIn),
+    ("POST", "/api/v1/tokens", SignedIn),
+    ("POST", "/api/v1/tokens/revocations", SignedIn),
+    ("GET", "/api/v1/sessions", SignedIn),
+    ("POST", "/api/v1/sessions/revocations", SignedIn),
     // A link for the owner of the token.
     ("POST", "/api/v1/sign-in-links", SignedIn),
     ("GET", "/api/v1/access", Anywhere(A::ManageAccess)),
     ("POST", "/api/v1/access", Anywhere(A::ManageAccess)),
     ("POST", "/api/v1/access/import", Anywhere(A::ManageAccess)),
+    ("GET", "/api/v1/access/check", Anywhere(A::ManageAccess)),
+    ("GET", "/api/v1/organisations", Anywhere(A::ManageAccess)),
+    ("POST", "/api/v1/organisations", Anywhere(A::ManageOrganisations)),
+    ("POST", "/api/v1/organisations/access", Anywhere(A::ManageAccess)),
+    ("POST", "/api/v1/organisations/projects", Anywhere(A::ManageOrganisations)),
     ("GET", "/api/v1/pipelines", Anywhere(A::ReadProject)),
     ("POST", "/api/v1/pipelines", Anywhere(A::AddTask)),
     ("GET", "/api/v1/pipelines/{id}", Anywhere(A::ReadProject)),
@@ -105,6 +122,9 @@ const ROUTES: &[(&str, &str, RouteRule)] = &[
     ("GET", "/api/v1/permissions", Anywhere(A::ReadProject)),
     ("GET", "/api/v1/agents", Anywhere(A::ReadProject)),
     ("GET", "/api/v1/health", SignedIn),
+    ("GET", "/api/v1/maintenance", SignedIn),
+    ("POST", "/api/v1/maintenance", Anywhere(A::Maintain)),
+    ("POST", "/api/v1/maintenance/end", Anywhere(A::Maintain)),
     ("GET", "/api/v1/metrics", Anywhere(A::ReadProject)),
     ("GET", "/api/v1/openapi.json", SignedIn),
     // Unknown paths of the API.
@@ -166,11 +186,25 @@ const ROUTES: &[(&str, &str, RouteRule)] = &[
     // Views belong to the person, and contain no data of a project.
     ("POST", "/views", SignedIn),
     ("POST", "/views/remove", SignedIn),
+    // The person's own sessions and tokens.
+    ("GET", "/account", SignedIn),
+    ("POST", "/account/sessions", SignedIn),
+    ("POST", "/account/tokens", SignedIn),
+    ("POST", "/account/tokens/revoke", SignedIn),
     ("POST", "/preferences", SignedIn),
     ("GET", "/hello", Public),
     ("POST", "/hello", Public),
     ("POST", "/goodbye", SignedIn),
     ("GET", "/assets/{version}/{name}", Public),
+    // Sign-in with an identity provider. Flows carry their own secrets, and logouts a signature.
+    ("GET", "/sign-in/providers", Public),
+    ("GET", "/sign-in/{provider}", Public),
+    ("GET", "/sign-in/{provider}/callback", Public),
+    ("POST", "/sign-in/{provider}/device", Public),
+    ("POST", "/sign-in/{provider}/device/token", Public),
+    ("POST", "/sign-in/{provider}/logout", Public),
+    // Contents of histories in Temporal, for its web UI and command line.
+    ("POST", "/codec/decode", Anywhere(A::OpenPayloads)),
     // The forge signs each webhook with its secret.
     ("POST", "/hooks/forges/{name}", Public),
 ];
@@ -224,8 +258,9 @@ pub(crate) async fn authorize_route(store: &Store, request: Request) -> Result<R
                 return Err(Error::NotFound { what, key: id }.into());
             };
             // A task of another project is missing, not forbidden.
-            let readable = store.limited_to(&caller.rights.scope());
+            let readable = limit_store(store, &caller.rights);
             let project = readable.task_project(task).await.map_err(Error::from)?;
+            audit::note_policy(action.permission(), caller.rights.role(project), Some(project));
             if !caller.rights.can(action, project) {
                 let role = caller.rights.role(project);
                 return Err(forbidden(&caller.name(), action.permission(), role).into());
@@ -239,14 +274,24 @@ impl CallerRights {
     /// Checks that the caller can do an action in at least one project.
     pub(crate) fn authorize_anywhere(&self, action: AccessAction) -> Result<(), Error> {
         let permission = action.permission();
+        audit::note_policy(permission, self.rights.highest_role(), None);
         if self.rights.allows_anywhere(permission) {
             return Ok(());
         }
-        if permission == tamma_core::access::Permission::Operate {
-            tracing::warn!(by = %self.name(), %action, "operator permission denied");
-            return Err(Error::NotOperator);
+        let by = self.name();
+        match permission {
+            Permission::Operate => {
+                tracing::warn!(%by, %action, "operator permission denied");
+                Err(Error::NotOperator)
+            }
+            Permission::Administer => {
+                tracing::warn!(%by, %action, "administrator permission denied");
+                Err(Error::NotAdministrator)
+            }
+            Permission::Read | Permission::Work | Permission::Decide => {
+                Err(forbidden(&by, permission, self.rights.highest_role()))
+            }
         }
-        Err(forbidden(&self.name(), permission, self.rights.highest_role()))
     }
 
     fn name(&self) -> String {
@@ -262,6 +307,56 @@ fn rule_of(method: &Method, path: &str) -> Option<RouteRule> {
         *at == path && (*known == method || *known == ANY)
     };
     ROUTES.iter().find(is_it).map(|(_, _, rule)| *rule)
+}
+
+/// Routes for everybody who has signed in that change nothing but the person's own settings, and those
+/// whose requests are recorded one by one or do nothing.
+const NOT_AUDITED: &[&str] = &[
+    "/views",
+    "/views/remove",
+    "/preferences",
+    "/goodbye",
+    "/mcp",
+    "/api/v1/{*path}",
+    "/api/v1/knowledge/check",
+];
+
+/// Returns the kind of entry that a request leaves in the audit log; `None` if it leaves none.
+pub(crate) fn audit_kind(method: &Method, path: &str) -> Option<AuditKind> {
+    let rule = rule_of(method, path)?;
+    if NOT_AUDITED.contains(&path) {
+        return None;
+    }
+    let reads = *method == Method::GET || *method == Method::HEAD;
+    match rule {
+        // A sign-in is recorded once it is known who signs in. Anybody could fill the log otherwise.
+        Public => None,
+        SignedIn => (!reads).then_some(AuditKind::Secret),
+        Anywhere(action) | Task(action) | Run(action) => action_audit_kind(action, reads),
+    }
+}
+
+/// Returns the kind of entry that an action leaves in the audit log.
+pub(crate) fn action_audit_kind(action: AccessAction, reads: bool) -> Option<AuditKind> {
+    match action {
+        A::ReadContent | A::Export | A::ReadAudit | A::OpenPayloads => Some(AuditKind::Access),
+        A::ManagePeople => (!reads).then_some(AuditKind::Secret),
+        // A message to the chat can be a decision.
+        A::ReadProject
+        | A::AddTask
+        | A::ControlTask
+        | A::AnswerQuestion
+        | A::Decide
+        | A::ProposeKnowledge
+        | A::DecideKnowledge
+        | A::TestAlerts
+        | A::ChangeRules
+        | A::RegisterProject
+        | A::RestartTask
+        | A::Maintain
+        | A::ManageAccess
+        | A::ManageOrganisations => (!reads).then_some(AuditKind::Decision),
+    }
 }
 
 #[cfg(test)]
@@ -288,6 +383,21 @@ mod tests {
             .collect();
         assert_eq!(ruled.len(), served.len(), "a route has two rules, or none");
         assert_eq!(ruled.into_iter().collect::<BTreeSet<_>>(), served);
+    }
+
+    #[test]
+    fn content_secrets_and_changes_are_audited_by_default() {
+        let kind = |method: Method, path: &str| audit_kind(&method, path);
+        assert_eq!(kind(Method::GET, "/api/v1/tasks/{id}/diff"), Some(AuditKind::Access));
+        assert_eq!(kind(Method::HEAD, "/api/v1/tasks/{id}/diff"), Some(AuditKind::Access));
+        assert_eq!(kind(Method::POST, "/tasks/{id}/actions"), Some(AuditKind::Decision));
+        assert_eq!(kind(Method::POST, "/api/v1/people"), Some(AuditKind::Secret));
+        assert_eq!(kind(Method::POST, "/api/v1/sign-in-links"), Some(AuditKind::Secret));
+        assert_eq!(kind(Method::GET, "/api/v1/tasks"), None);
+        assert_eq!(kind(Method::DELETE, "/api/v1/tasks"), None, "it is not served");
+        for path in NOT_AUDITED {
+            assert!(access_routes().any(|(_, known)| known == *path), "{path}");
+        }
     }
 
     #[test]

@@ -6,6 +6,7 @@
 
 #![expect(clippy::struct_field_names, reason = "field names match the templates")]
 
+mod account;
 mod action_handler;
 mod agents;
 mod assets;
@@ -27,6 +28,7 @@ mod new_task;
 mod permissions;
 mod pipelines;
 mod projects;
+mod provider_sign_in;
 mod pull_requests;
 mod runs;
 mod session;
@@ -43,9 +45,11 @@ use axum::routing::{get, post};
 use tamma_store::Store;
 use tokio_util::sync::CancellationToken;
 
-pub(crate) use session::{SessionLayer, create_sign_in_link};
+pub(crate) use provider_sign_in::provider_sign_in_router;
+pub(crate) use session::{SessionLayer, create_sign_in_link, session_principal};
 
 use crate::app::{App, Error};
+use crate::audit::record_request;
 use crate::problem::{FileProblem, Problem};
 use crate::route_access::{self, CallerRights};
 use layout::{Layout, Link};
@@ -78,7 +82,7 @@ impl FromRequestParts<WebServices> for WebState {
             || PageError::new(Layout::anonymous(), crate::auth::not_authenticated());
         let caller = parts.extensions.get::<CallerRights>().ok_or_else(not_authenticated)?;
         let all = services.unlimited.clone();
-        Ok(Self { app: all.app.limited_to(&caller.rights.scope()), ..all })
+        Ok(Self { app: all.app.limited_to(&caller.rights), ..all })
     }
 }
 
@@ -101,7 +105,7 @@ const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; script-src 'self'; st
 
 /// Returns the routes of all pages. [`SessionLayer`] authenticates every request.
 pub(crate) fn router(app: App, session_layer: SessionLayer, stop: CancellationToken) -> Router {
-    let store = app.store.clone();
+    let (store, log) = (app.store.clone(), app.audit.clone());
     let unlimited = WebState { app, board_feed: live::lists::BoardFeed::default(), stop };
     let pages = Router::new()
         .route("/", get(board::page))
@@ -151,11 +155,16 @@ pub(crate) fn router(app: App, session_layer: SessionLayer, stop: CancellationTo
         .route("/palette", get(board::palette::search))
         .route("/views", post(board::views::save))
         .route("/views/remove", post(board::views::remove))
+        .route("/account", get(account::page))
+        .route("/account/sessions", post(account::revoke_session))
+        .route("/account/tokens", post(account::create_token))
+        .route("/account/tokens/revoke", post(account::revoke_token))
         .route("/preferences", post(session::save_preferences))
         .route("/hello", get(session::sign_in_page).post(session::sign_in))
         .route("/goodbye", post(session::sign_out))
         .with_state(WebServices { unlimited })
         .layer(middleware::from_fn_with_state(store, check_page_route))
+        .layer(middleware::from_fn_with_state(log, record_request))
         .layer(middleware::from_fn_with_state(session_layer, session::require_session));
     let files = Router::new().route("/assets/{version}/{name}", get(assets::serve_asset));
     pages.merge(files).layer(middleware::map_response(add_security_headers))

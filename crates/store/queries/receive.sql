@@ -21,7 +21,9 @@ added AS (
         p.entries, p.priority, p.state, p.phase, p.live, p.paused, p.since, p.risk, p.iterations,
         p.retries, p.councils, p.spent_usd, p.spent_tokens, p.spend_estimated,
         p.budget_usd, p.question, p.asked_at, p.next, p.wake_at, p.due_at, p.failures,
-        $5::text
+        -- Workers that do not know migration 24 name the branch after the ID, and can take over the task
+        -- until no such program can run.
+        CASE WHEN (SELECT oldest_version FROM schema_compatibility) >= 24 THEN $5::text END
     FROM jsonb_to_record($1) AS t (
         id uuid, project uuid, title text, description text, type text, acceptance_criteria jsonb,
         labels text [], depends_on uuid [], suggested_agent text, issue_url text, issue_number bigint,

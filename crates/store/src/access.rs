@@ -83,28 +83,6 @@ impl Store {
         Ok(())
     }
 
-    /// Returns the role of a person in each project where they have one: their own, or else that of
-    /// everybody.
-    pub async fn roles_of(&self, person: &Name) -> Result<BTreeMap<ProjectId, PersonRole>> {
-        let rows = sqlx::query!(
-            r#"SELECT DISTINCT ON (project) project, role AS "role!"
-               FROM (
-                   SELECT DISTINCT ON (project, person IS NULL) project, person, role
-                   FROM access_changes
-                   WHERE person IS NULL OR lower(person) = lower($1)
-                   ORDER BY project, person IS NULL, id DESC
-               ) AS newest
-               WHERE role IS NOT NULL
-               ORDER BY project, person IS NULL"#,
-            person.to_string(),
-        )
-        .fetch_all(&self.steps)
-        .await?;
-        let role = |row: String| read_word("role", row);
-        let roles = rows.into_iter().map(|row| Ok((ProjectId(row.project), role(row.role)?)));
-        Ok(roles.collect::<Result<_, CorruptData>>()?)
-    }
-
     /// Returns the roles in a project.
     pub async fn project_roles(&self, project: ProjectId) -> Result<ProjectRoles> {
         let rows = sqlx::query!(
@@ -115,7 +93,7 @@ impl Store {
             self.reads_all(),
             self.readable_projects(),
         )
-        .fetch_all(&self.steps)
+        .fetch_all(&self.reads)
         .await?;
         let mut roles = ProjectRoles::default();
         for row in rows {

@@ -75,7 +75,7 @@ impl Store {
              FROM alerts WHERE task = $1 ORDER BY id",
             task.0
         )
-        .fetch_all(&self.steps)
+        .fetch_all(&self.reads)
         .await?;
         let what = "alert";
         rows.into_iter()

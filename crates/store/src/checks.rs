@@ -79,7 +79,7 @@ impl Store {
             "SELECT ticket, iteration, record, at FROM checks WHERE task = $1 ORDER BY ticket",
             task.0,
         )
-        .fetch_all(&self.steps)
+        .fetch_all(&self.reads)
         .await?;
         let what = "check";
         rows.into_iter()

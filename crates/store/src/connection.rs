@@ -4,6 +4,7 @@
 //! retries; the store repeats no statement.
 
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::{Months, NaiveDate};
@@ -12,6 +13,7 @@ use sqlx::{Connection as _, PgConnection, PgPool};
 
 use crate::error::Result;
 use crate::read_filter::ReadFilter;
+use crate::row_security::TenantPools;
 
 /// Default size of each of the two connection pools.
 const CONNECTIONS: u32 = 10;
@@ -20,13 +22,21 @@ const CONNECTIONS: u32 = 10;
 /// that no statement fails after one.
 const IDLE_BEFORE_PING: Duration = Duration::from_millis(500);
 
+/// Settings of connections for lists.
+pub(crate) const LIST_OPTIONS: [(&str, &str); 1] = [("plan_cache_mode", "force_custom_plan")];
+
 /// Handle to the database. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Store {
-    /// Pool for steps and single rows. Its few statements are planned once.
+    /// Pool for steps, other writes, and what no organisation owns. Its few statements are planned
+    /// once.
     pub(crate) steps: PgPool,
+    /// Pool for single rows of organisations: that of the steps, or one with row-level security.
+    pub(crate) reads: PgPool,
     /// Pool for lists. Their filters differ so much that PostgreSQL plans each query anew.
     pub(crate) lists: PgPool,
+    /// Pools with row-level security; `None` if the handle does not use it.
+    pub(crate) tenants: Option<Arc<TenantPools>>,
     /// Projects that queries can return.
     pub(crate) filter: ReadFilter,
 }
@@ -54,12 +64,11 @@ impl Store {
                     Ok(true)
                 })
             });
-        let lists = options.clone().options([("plan_cache_mode", "force_custom_plan")]);
-        Ok(Self {
-            lists: pool.clone().connect_lazy_with(lists),
-            steps: pool.connect_with(options).await?,
-            filter: ReadFilter::all(),
-        })
+        let lists = options.clone().options(LIST_OPTIONS);
+        let lists = pool.clone().connect_lazy_with(lists);
+        let steps = Box::pin(pool.connect_with(options)).await?;
+        let reads = steps.clone();
+        Ok(Self { steps, reads, lists, tenants: None, filter: ReadFilter::all() })
     }
 
     /// Creates the history partitions for the month of `today` and `months` months after it.
@@ -81,6 +90,9 @@ impl Store {
 
     /// Waits until all connections are returned, then closes them.
     pub async fn close(&self) {
+        if let Some(tenants) = &self.tenants {
+            tenants.close().await;
+        }
         self.steps.close().await;
         self.lists.close().await;
     }

@@ -58,7 +58,7 @@ impl Store {
              FROM approvals WHERE task = $1 ORDER BY sequence",
             task.0
         )
-        .fetch_all(&self.steps)
+        .fetch_all(&self.reads)
         .await?;
         rows.into_iter()
             .map(|row| {

@@ -179,29 +179,34 @@ impl Error {
 impl From<sqlx::Error> for Error {
     fn from(error: sqlx::Error) -> Self {
         use sqlx::error::ErrorKind;
+        if is_unavailable(&error) {
+            return Self::Unavailable(error.into());
+        }
         match &error {
-            sqlx::Error::Io(_)
-            | sqlx::Error::Tls(_)
-            | sqlx::Error::PoolTimedOut
-            | sqlx::Error::PoolClosed
-            | sqlx::Error::WorkerCrashed
-            // Raised when a connection breaks in the middle of a message.
-            | sqlx::Error::Protocol(_) => Self::Unavailable(error.into()),
-            sqlx::Error::Database(database) => {
-                let code = database.code().unwrap_or_default();
-                if is_transient(&code) {
-                    return Self::Unavailable(error.into());
+            sqlx::Error::Database(database) => match database.kind() {
+                ErrorKind::UniqueViolation | ErrorKind::ForeignKeyViolation => {
+                    let name = database.constraint().unwrap_or("unnamed constraint");
+                    Conflict::Constraint(name.to_owned()).into()
                 }
-                match database.kind() {
-                    ErrorKind::UniqueViolation | ErrorKind::ForeignKeyViolation => {
-                        let name = database.constraint().unwrap_or("unnamed constraint");
-                        Conflict::Constraint(name.to_owned()).into()
-                    }
-                    _ => Self::Refused(error.into()),
-                }
-            }
+                _ => Self::Refused(error.into()),
+            },
             _ => Self::Refused(error.into()),
         }
+    }
+}
+
+/// Returns `true` if a retry may succeed.
+fn is_unavailable(error: &sqlx::Error) -> bool {
+    match error {
+        sqlx::Error::Io(_)
+        | sqlx::Error::Tls(_)
+        | sqlx::Error::PoolTimedOut
+        | sqlx::Error::PoolClosed
+        | sqlx::Error::WorkerCrashed
+        // Raised when a connection breaks in the middle of a message.
+        | sqlx::Error::Protocol(_) => true,
+        sqlx::Error::Database(database) => is_transient(&database.code().unwrap_or_default()),
+        _ => false,
     }
 }
 
@@ -214,8 +219,13 @@ fn is_transient(code: &str) -> bool {
 
 impl From<sqlx::migrate::MigrateError> for Error {
     fn from(error: sqlx::migrate::MigrateError) -> Self {
+        use sqlx::migrate::MigrateError;
+        // The error of a migration has its number.
+        if matches!(&error, MigrateError::ExecuteMigration(cause, _) if is_unavailable(cause)) {
+            return Self::Unavailable(error.into());
+        }
         match error {
-            sqlx::migrate::MigrateError::Execute(error) => error.into(),
+            MigrateError::Execute(error) => error.into(),
             other => Self::Refused(other.into()),
         }
     }

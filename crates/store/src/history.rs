@@ -51,14 +51,12 @@ macro_rules! rows {
             Row,
             "SELECT
                 task, sequence, at, at_nanos, recorded_at, format, name, \"from\", \"to\", \"on\",
-                actor, auth, reason, data, encode(hash, 'hex') AS hash, (
-                    SELECT texts.content FROM texts
-                    WHERE texts.hash = substr(entries.data ->> 'kept', 6)
-                    AND (
-                        entries.actor ->> 'person' IS NOT NULL
+                actor, auth, reason, data, encode(hash, 'hex') AS hash,
+                CASE
+                    WHEN entries.actor ->> 'person' IS NOT NULL
                         OR entries.name = 'SM_QUESTION_ASKED'
-                    )
-                ) AS text
+                        THEN text_content(substr(entries.data ->> 'kept', 6))
+                END AS text
              FROM entries WHERE " + $rest
             $(, $argument)*
         )
@@ -98,7 +96,7 @@ impl Store {
             self.reads_all(),
             self.readable_projects(),
         )
-        .fetch_all(&self.steps)
+        .fetch_all(&self.reads)
         .await?;
         Ok(rows.into_iter().map(recorded_entry).collect::<Result<_, CorruptData>>()?)
     }

@@ -194,7 +194,7 @@ impl Store {
 
     /// Returns the issue that a task came from, if any.
     pub async fn issue_of_task(&self, task: TaskId) -> Result<Option<IssueTask>> {
-        let row = rows!("task = $1", task.0).fetch_optional(&self.steps).await?;
+        let row = rows!("task = $1", task.0).fetch_optional(&self.reads).await?;
         row.filter(|row| self.can_read(ProjectId(row.project))).map(read_row).transpose()
     }
 

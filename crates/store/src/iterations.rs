@@ -67,7 +67,7 @@ impl Store {
              FROM iterations WHERE task = $1 ORDER BY number",
             task.0
         )
-        .fetch_all(&self.steps)
+        .fetch_all(&self.reads)
         .await?;
         let what = "iteration";
         rows.into_iter()

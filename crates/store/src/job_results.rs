@@ -38,7 +38,7 @@ impl Store {
             task.0,
             i64::from(job_number),
         )
-        .fetch_optional(&self.steps)
+        .fetch_optional(&self.reads)
         .await?;
         row.map(|json| decode_result(task, json)).transpose()
     }
@@ -49,7 +49,7 @@ impl Store {
             "SELECT ticket, answer FROM answers WHERE task = $1 ORDER BY ticket DESC LIMIT 100",
             task.0,
         )
-        .fetch_all(&self.steps)
+        .fetch_all(&self.reads)
         .await?;
         let damaged = |damage: CorruptData| Error::Corrupt(damage.with_key(task.to_string()));
         rows.into_iter()

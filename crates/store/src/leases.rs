@@ -26,6 +26,8 @@ pub enum LeaseResource {
     ForgePoller,
     /// Tracing of what happens to merged changes, done by one worker at a time.
     Aftercare,
+    /// Export of the audit log to a receiver, done by one server at a time.
+    AuditExport,
 }
 
 impl Store {

@@ -1,14 +1,18 @@
 #![doc = include_str!("../README.md")]
 
 mod access;
+mod access_tokens;
+mod accounts;
 mod aftercare;
 mod alerts;
 mod audit;
+mod audit_log;
 mod backoff;
 mod changes;
 mod checks;
 mod connection;
 mod conversations;
+mod credentials;
 mod decisions;
 mod deliveries;
 mod effects;
@@ -16,7 +20,9 @@ mod embeddings;
 mod encoding;
 mod error;
 mod history;
+mod identities;
 mod inline_jobs;
+mod installation_metrics;
 mod intake;
 mod iterations;
 mod job_facts;
@@ -29,10 +35,13 @@ mod lessons;
 mod line_comments;
 mod lines;
 mod listener;
+mod maintenance;
 mod merge_queue;
 mod metrics;
 mod model_calls;
+mod namespaces;
 mod objects;
+mod organisations;
 mod people;
 mod pipelines;
 mod plans;
@@ -42,10 +51,12 @@ mod read_filter;
 mod reconciliation;
 mod reservations;
 mod retention;
+mod row_security;
 mod runs;
 mod saved_views;
 mod schema;
 mod search_query;
+mod servers;
 mod sessions;
 mod statistics;
 mod steps;
@@ -57,14 +68,18 @@ mod webhooks;
 mod workers;
 
 pub use access::{AccessChange, AccessSource, ProjectRoles};
+pub use access_tokens::{AccessToken, NewAccessToken};
+pub use accounts::{Account, AccountKind};
 pub use aftercare::{AftercareFinding, WatchedMerge};
 pub use alerts::SentAlert;
 pub use audit::{BrokenEntry, ChainFault, HistoryAudit};
+pub use audit_log::{AuditLogPage, PendingAudit, PendingAuditId};
 pub use backoff::Backoff;
 pub use changes::{TaskChange, TaskChanges};
 pub use checks::CommitCheck;
 pub use connection::{Store, create_database, drop_database, list_databases, rename_database};
 pub use conversations::ConversationRecord;
+pub use credentials::{Credential, SessionRecord};
 pub use decisions::{PlanDecision, PlanVerdict};
 pub use deliveries::{
     ClaimedBatch, ClaimedDelivery, Delivery, DeliveryAttempt, DeliveryEnd, NewDelivery,
@@ -74,6 +89,10 @@ pub use effects::{Effect, EffectError, EffectKind};
 pub use embeddings::EntryEmbedding;
 pub use error::{Conflict, CorruptData, Error, Result};
 pub use history::RecordedEntry;
+pub use identities::{
+    CheckedLogin, EndedLogin, Identity, LoginCheck, NewLogin, NewSignInFlow, WaitingDevice,
+};
+pub use installation_metrics::InstallationMetrics;
 pub use intake::{ForgeCursor, IssueTask};
 pub use iterations::{IterationOutcome, IterationRecord};
 pub use job_facts::{JobFacts, StoredJob};
@@ -90,12 +109,14 @@ pub use lines::{
     InvalidLinePosition, LineChange, LineChanges, LineFilter, LineKind, LinePosition, NewLine,
     RunLine,
 };
+pub use maintenance::Maintenance;
 pub use merge_queue::{
     MergeQueueId, NewQueueEntry, QueueEntry, QueueEntryFilter, QueueEntryState, QueueSettlement,
     StoredMergeQueue,
 };
 pub use model_calls::{ModelCall, ModelCallTotals};
 pub use objects::{ObjectStorage, transcript_key};
+pub use organisations::{Organisation, OrganisationChange};
 pub use people::{PersonToken, Revocations};
 pub use pipelines::{PipelineFilter, PipelineWrite, StoredPhase, StoryPipeline};
 pub use projects::RegisteredProject;
@@ -109,8 +130,8 @@ pub use runs::{
     EndedRun, InvalidRunNumber, NewRun, RunEnd, RunNumber, RunRecord, RunUpdate, RunningCall,
 };
 pub use saved_views::SavedView;
-pub use schema::{SchemaStatus, schema_digest};
-pub use sessions::SessionRecord;
+pub use schema::{SchemaStatus, UpgradeFinish, schema_digest};
+pub use sessions::{NewSession, OpenSession, SessionKind, SessionProof};
 pub use statistics::{ActiveRun, AgentUsage, DailySpend, SpendItem};
 pub use steps::WriteOutcome;
 pub use task_cards::{

@@ -92,7 +92,7 @@ impl Store {
              FROM line_comments WHERE task = $1 ORDER BY at, id",
             task.0
         )
-        .fetch_all(&self.steps)
+        .fetch_all(&self.reads)
         .await?;
         let what = "line comment";
         rows.into_iter()
@@ -165,7 +165,7 @@ impl Store {
             task.0,
             person.to_string(),
         )
-        .fetch_all(&self.steps)
+        .fetch_all(&self.reads)
         .await?;
         let what = "draft";
         rows.into_iter()
@@ -230,7 +230,7 @@ impl Store {
             task.0,
             person.to_string(),
         )
-        .fetch_all(&self.steps)
+        .fetch_all(&self.reads)
         .await?;
         Ok(rows.into_iter().map(|row| (row.path, row.digest)).collect())
     }

@@ -128,6 +128,8 @@ pub struct StoredMergeQueue {
     pub state: Value,
     /// Last change.
     pub updated_at: Timestamp,
+    /// Temporal namespace of its workflow; `None` for that of the installation.
+    pub namespace: Option<String>,
 }
 
 struct Row {
@@ -308,7 +310,7 @@ impl Store {
     /// Returns the merge queues, by name.
     pub async fn merge_queues(&self) -> Result<Vec<StoredMergeQueue>> {
         let rows = sqlx::query!(
-            "SELECT forge, repository, branch, project, paused, state, updated_at
+            "SELECT forge, repository, branch, project, paused, state, updated_at, namespace
              FROM merge_queues
              WHERE $1::bool OR project = ANY($2::uuid [])
              ORDER BY forge, repository, branch",
@@ -323,6 +325,7 @@ impl Store {
             paused: row.paused,
             state: row.state,
             updated_at: row.updated_at,
+            namespace: row.namespace,
         });
         Ok(queues.collect())
     }
@@ -330,13 +333,13 @@ impl Store {
     /// Returns a merge queue, if it exists.
     pub async fn merge_queue(&self, queue: &MergeQueueId) -> Result<Option<StoredMergeQueue>> {
         let row = sqlx::query!(
-            "SELECT project, paused, state, updated_at FROM merge_queues
+            "SELECT project, paused, state, updated_at, namespace FROM merge_queues
              WHERE forge = $1 AND repository = $2 AND branch = $3",
             queue.forge,
             queue.repository,
             queue.branch,
         )
-        .fetch_optional(&self.steps)
+        .fetch_optional(&self.reads)
         .await?
         .filter(|row| self.can_read(ProjectId(row.project)));
         Ok(row.map(|row| StoredMergeQueue {
@@ -345,6 +348,7 @@ impl Store {
             paused: row.paused,
             state: row.state,
             updated_at: row.updated_at,
+            namespace: row.namespace,
         }))
     }
 

@@ -1,16 +1,21 @@
 //! Object storage for large data that is never searched, such as transcripts.
 //!
-//! Objects are written atomically and never changed. They live in a folder; cloud buckets are
-//! *planned*, and one function decides which locations are supported.
+//! Objects are written atomically and never changed. They live in a folder or in an S3 bucket; one
+//! function decides which locations are supported.
 
+use std::collections::BTreeMap;
+use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use futures_util::{Stream, StreamExt as _};
+use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::buffered::BufWriter;
 use object_store::local::LocalFileSystem;
-use object_store::{ObjectStore, ObjectStoreExt as _, path};
+use object_store::prefix::PrefixStore;
+use object_store::{ObjectStore, ObjectStoreExt as _, RetryConfig, path};
 use tamma_core::ids::TaskId;
 use tamma_core::task_loop::Timestamp;
 use tokio::io::AsyncWriteExt as _;
@@ -18,10 +23,32 @@ use tokio::io::AsyncWriteExt as _;
 use crate::error::{Error, Result};
 use crate::runs::RunNumber;
 
+/// Number of retries of a request to a bucket, and the time within which they start. A transcript that
+/// cannot be uploaded stays on the worker's disk.
+const BUCKET_RETRIES: (usize, Duration) = (5, Duration::from_secs(30));
+
 /// Object storage. Cheap to clone; nothing is opened before first use.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone)]
 pub struct ObjectStorage {
     location: String,
+    /// Settings of a bucket, such as its credentials.
+    settings: Arc<BTreeMap<String, String>>,
+    /// Bucket, once it is open. It keeps its connections.
+    bucket: Arc<OnceLock<Arc<dyn ObjectStore>>>,
+}
+
+/// Kind of a location.
+#[derive(Debug, PartialEq, Eq)]
+enum StorageLocation<'a> {
+    Folder(PathBuf),
+    Bucket { name: &'a str, prefix: &'a str },
+}
+
+/// Leaves out the settings, which contain secrets.
+impl fmt::Debug for ObjectStorage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("ObjectStorage").field(&self.location).finish()
+    }
 }
 
 /// Folder of the transcripts.
@@ -34,23 +61,29 @@ pub fn transcript_key(task: TaskId, run: RunNumber) -> String {
 
 impl ObjectStorage {
     /// Creates the object storage of a folder, given as a path or a URL such as
-    /// `file:///srv/tamma/objects`.
+    /// `file:///srv/tamma/objects`, or of a bucket such as `s3://tamma/objects`.
     pub fn new(place: impl Into<String>) -> Self {
-        Self { location: place.into() }
+        Self { location: place.into(), settings: Arc::default(), bucket: Arc::default() }
     }
 
-    /// Returns the folder as it was configured.
-    pub fn location(&self) -> &str {
-        &self.location
+    /// Sets the settings of a bucket, by the names of AWS's environment variables, such as
+    /// `AWS_ACCESS_KEY_ID`. Others are ignored.
+    #[must_use]
+    pub fn with_settings(self, settings: impl IntoIterator<Item = (String, String)>) -> Self {
+        Self { settings: Arc::new(settings.into_iter().collect()), ..self }
     }
 
     /// Stores a file as an object, atomically, and returns its size in bytes.
     pub async fn put_file(&self, key: &str, file: &Path) -> Result<u64> {
-        let folder = self.folder()?;
-        tokio::fs::create_dir_all(&folder).await.map_err(|error| self.storage_error(error))?;
+        if let StorageLocation::Folder(folder) = self.parse_location()? {
+            // Other users of this machine may not read transcripts.
+            let mut builder = tokio::fs::DirBuilder::new();
+            let created = builder.recursive(true).mode(0o700).create(&folder).await;
+            created.map_err(|error| self.storage_error(error))?;
+        }
         let mut from =
             tokio::fs::File::open(file).await.map_err(|error| self.storage_error(error))?;
-        let mut to = BufWriter::new(open(&folder).map_err(|e| self.storage_error(e))?, key.into());
+        let mut to = BufWriter::new(self.open()?, key.into());
         let copied = tokio::io::copy(&mut from, &mut to).await;
         let written = match copied {
             Ok(written) => to.shutdown().await.map(|()| written),
@@ -67,7 +100,7 @@ impl ObjectStorage {
         &self,
         key: &str,
     ) -> Result<(u64, impl Stream<Item = io::Result<Vec<u8>>> + Send + use<>)> {
-        let store = open(&self.folder()?).map_err(|error| self.storage_error(error))?;
+        let store = self.open()?;
         let got = match store.get(&path::Path::from(key)).await {
             Ok(got) => got,
             Err(object_store::Error::NotFound { .. }) => {
@@ -82,11 +115,12 @@ impl ObjectStorage {
 
     /// Deletes transcripts that were written before a time, and returns their number.
     pub async fn delete_transcripts(&self, before: Timestamp) -> Result<u64> {
-        let folder = self.folder()?;
-        if !tokio::fs::try_exists(&folder).await.map_err(|error| self.storage_error(error))? {
+        if let StorageLocation::Folder(folder) = self.parse_location()?
+            && !tokio::fs::try_exists(&folder).await.map_err(|error| self.storage_error(error))?
+        {
             return Ok(0);
         }
-        let store = open(&folder).map_err(|error| self.storage_error(error))?;
+        let store = self.open()?;
         let mut objects = store.list(Some(&path::Path::from(TRANSCRIPTS)));
         let mut deleted = 0;
         while let Some(object) = objects.next().await {
@@ -99,15 +133,45 @@ impl ObjectStorage {
         Ok(deleted)
     }
 
-    fn folder(&self) -> Result<PathBuf> {
+    fn parse_location(&self) -> Result<StorageLocation<'_>> {
         match self.location.split_once("://") {
-            None => Ok(PathBuf::from(&self.location)),
-            Some(("file", path)) => Ok(PathBuf::from(path)),
+            None => Ok(StorageLocation::Folder(PathBuf::from(&self.location))),
+            Some(("file", path)) => Ok(StorageLocation::Folder(PathBuf::from(path))),
+            Some(("s3", bucket)) if !bucket.starts_with('/') && !bucket.is_empty() => {
+                let (name, prefix) = bucket.split_once('/').unwrap_or((bucket, ""));
+                Ok(StorageLocation::Bucket { name, prefix })
+            }
             Some((scheme, _)) => {
-                let message = format!("`{scheme}` is not supported; use a folder");
+                let message =
+                    format!("`{scheme}` is not supported; use a folder or `s3://BUCKET/PREFIX`");
                 Err(self.storage_error(io::Error::new(io::ErrorKind::Unsupported, message)))
             }
         }
+    }
+
+    fn open(&self) -> Result<Arc<dyn ObjectStore>> {
+        let opened: object_store::Result<Arc<dyn ObjectStore>> = match self.parse_location()? {
+            StorageLocation::Folder(folder) => LocalFileSystem::new_with_prefix(folder)
+                .map(|folder| -> Arc<dyn ObjectStore> { Arc::new(folder) }),
+            StorageLocation::Bucket { name, prefix } => self.open_bucket(name, prefix),
+        };
+        opened.map_err(|error| self.storage_error(error))
+    }
+
+    fn open_bucket(&self, name: &str, prefix: &str) -> object_store::Result<Arc<dyn ObjectStore>> {
+        if let Some(open) = self.bucket.get() {
+            return Ok(Arc::clone(open));
+        }
+        let (max_retries, retry_timeout) = BUCKET_RETRIES;
+        let retries = RetryConfig { max_retries, retry_timeout, ..RetryConfig::default() };
+        let mut builder = AmazonS3Builder::new().with_retry(retries);
+        for (variable, value) in &*self.settings {
+            if let Ok(key) = variable.to_ascii_lowercase().parse::<AmazonS3ConfigKey>() {
+                builder = builder.with_config(key, value);
+            }
+        }
+        let bucket = PrefixStore::new(builder.with_bucket_name(name).build()?, prefix);
+        Ok(Arc::clone(self.bucket.get_or_init(|| Arc::new(bucket))))
     }
 
     fn storage_error(&self, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
@@ -115,12 +179,10 @@ impl ObjectStorage {
     }
 }
 
-fn open(folder: &Path) -> object_store::Result<Arc<dyn ObjectStore>> {
-    Ok(Arc::new(LocalFileSystem::new_with_prefix(folder)?))
-}
-
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use futures_util::TryStreamExt as _;
     use sqlx::types::Uuid;
 
@@ -140,6 +202,8 @@ mod tests {
         let text = "{\"said\":\"hello\"}\n".repeat(1000);
         tokio::fs::write(folder.join("spool"), &text).await.expect("written");
         let put = objects.put_file(&key, &folder.join("spool")).await.expect("put");
+        let metadata = tokio::fs::metadata(folder.join("objects")).await.expect("created");
+        assert_eq!(PermissionsExt::mode(&metadata.permissions()) & 0o777, 0o700);
         let (size, pieces) = objects.read(&key).await.expect("there");
         let read: Vec<u8> = pieces.try_concat().await.expect("read");
         assert_eq!((put, size), (text.len() as u64, text.len() as u64));
@@ -147,9 +211,30 @@ mod tests {
         let missing =
             objects.read("transcripts/none.jsonl").await.err().expect("object is missing");
         assert!(matches!(missing, Error::NotFound { .. }), "{missing:?}");
-        let bucket =
-            ObjectStorage::new("s3://bucket").read(&key).await.err().expect("not supported");
-        assert!(matches!(bucket, Error::Objects { .. }), "{bucket:?}");
+        let other = ObjectStorage::new("gs://bucket").read(&key).await.err();
+        assert!(matches!(other, Some(Error::Objects { .. })), "{other:?}");
         tokio::fs::remove_dir_all(&folder).await.expect("removed");
+    }
+
+    #[test]
+    fn a_location_is_a_folder_or_a_bucket_and_secrets_are_not_shown() {
+        let bucket = |name, prefix| StorageLocation::Bucket { name, prefix };
+        for (location, expected) in [
+            ("/srv/objects", StorageLocation::Folder("/srv/objects".into())),
+            ("file:///srv/objects", StorageLocation::Folder("/srv/objects".into())),
+            ("s3://tamma", bucket("tamma", "")),
+            ("s3://tamma/team/a", bucket("tamma", "team/a")),
+        ] {
+            let objects = ObjectStorage::new(location);
+            assert_eq!(objects.parse_location().expect("supported"), expected, "{location}");
+        }
+        for location in ["s3://", "s3:///objects", "https://example.com/objects"] {
+            assert!(ObjectStorage::new(location).parse_location().is_err(), "{location}");
+        }
+        let settings = [("AWS_ACCESS_KEY_ID", "ada"), ("AWS_SECRET_ACCESS_KEY", "hush")];
+        let settings = settings.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let objects = ObjectStorage::new("s3://tamma").with_settings(settings);
+        assert!(!format!("{objects:?}").contains("hush"));
+        objects.open().expect("opened without a request");
     }
 }

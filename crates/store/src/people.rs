@@ -21,6 +21,8 @@ pub struct PersonToken {
     pub added_by: Name,
     /// Time of its creation.
     pub added_at: Timestamp,
+    /// Time of the last request, to the minute.
+    pub last_used_at: Option<Timestamp>,
     /// Operator who revoked it, and the time.
     pub revoked: Option<(Name, Timestamp)>,
 }
@@ -62,24 +64,13 @@ impl Store {
         Ok(!notified.is_empty())
     }
 
-    /// Returns the person with the token of this hash, unless it was revoked.
-    pub async fn person_by_token(&self, hash: Digest) -> Result<Option<Name>> {
-        let name = sqlx::query_scalar!(
-            "SELECT name FROM people WHERE hash = $1 AND revoked_at IS NULL",
-            hash.to_string(),
-        )
-        .fetch_optional(&self.steps)
-        .await?;
-        Ok(name.map(|name| read_word("person", name)).transpose()?)
-    }
-
     /// Returns current and former tokens by name, newest first.
     pub async fn people(&self) -> Result<Vec<PersonToken>> {
         let rows = sqlx::query!(
-            "SELECT name, added_by, added_at, revoked_by, revoked_at FROM people
+            "SELECT name, added_by, added_at, last_used_at, revoked_by, revoked_at FROM people
              ORDER BY lower(name), added_at DESC",
         )
-        .fetch_all(&self.lists)
+        .fetch_all(&self.steps)
         .await?;
         let mut people = Vec::new();
         for row in rows {
@@ -88,6 +79,7 @@ impl Store {
                 name: read(row.name)?,
                 added_by: read(row.added_by)?,
                 added_at: row.added_at,
+                last_used_at: row.last_used_at,
                 revoked: row.revoked_by.map(read).transpose()?.zip(row.revoked_at),
             });
         }

@@ -239,13 +239,13 @@ impl Store {
             feature_dir,
             story_id
         );
-        let row = row.fetch_optional(&self.steps).await?;
+        let row = row.fetch_optional(&self.reads).await?;
         row.filter(|row| self.can_read(ProjectId(row.project))).map(read_row).transpose()
     }
 
     /// Returns a pipeline.
     pub async fn pipeline(&self, id: PipelineId) -> Result<StoryPipeline> {
-        let row = rows!("id = $1", id.0).fetch_optional(&self.steps).await?;
+        let row = rows!("id = $1", id.0).fetch_optional(&self.reads).await?;
         let row = row.filter(|row| self.can_read(ProjectId(row.project)));
         read_row(row.ok_or_else(|| not_found(id.to_string()))?)
     }

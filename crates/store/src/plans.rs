@@ -67,7 +67,7 @@ impl Store {
             task.0,
             i32::try_from(version).unwrap_or(i32::MAX),
         )
-        .fetch_optional(&self.steps)
+        .fetch_optional(&self.reads)
         .await?
         .ok_or_else(|| not_found(format!("{task} version {version}")))?;
         Ok(read(task, &row.hash, &row.content)?)
@@ -80,7 +80,7 @@ impl Store {
              WHERE task = $1 ORDER BY version",
             task.0,
         )
-        .fetch_all(&self.steps)
+        .fetch_all(&self.reads)
         .await?;
         let version = |row: i32| row.unsigned_abs();
         rows.into_iter()
@@ -98,7 +98,7 @@ impl Store {
             task.0,
             hash.to_string(),
         )
-        .fetch_optional(&self.steps)
+        .fetch_optional(&self.reads)
         .await?
         .ok_or_else(|| not_found(format!("{task} hash {hash}")))?;
         Ok((row.version.unsigned_abs(), read(task, &row.hash, &row.content)?))

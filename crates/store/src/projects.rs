@@ -34,7 +34,7 @@ impl Store {
     /// Returns all readable projects by name.
     pub async fn projects(&self) -> Result<Vec<RegisteredProject>> {
         let rows = sqlx::query!("SELECT id, name, repository FROM projects ORDER BY name")
-            .fetch_all(&self.steps)
+            .fetch_all(&self.reads)
             .await?;
         let project =
             |id, name, repository| RegisteredProject { id: ProjectId(id), name, repository };
@@ -45,7 +45,7 @@ impl Store {
     /// Returns a project by its ID.
     pub async fn project(&self, id: ProjectId) -> Result<RegisteredProject> {
         let row = sqlx::query!("SELECT name, repository FROM projects WHERE id = $1", id.0)
-            .fetch_optional(&self.steps)
+            .fetch_optional(&self.reads)
             .await?
             .filter(|_| self.can_read(id))
             .ok_or_else(|| Error::NotFound { what: "project", key: id.to_string() })?;
@@ -61,7 +61,7 @@ impl Store {
             "SELECT id, name, repository FROM projects WHERE repository = $1 ORDER BY id LIMIT 1",
             repository
         )
-        .fetch_optional(&self.steps)
+        .fetch_optional(&self.reads)
         .await?;
         let row = row.filter(|row| self.can_read(ProjectId(row.id)));
         Ok(row.map(|row| RegisteredProject {

@@ -199,7 +199,7 @@ impl Store {
 
     /// Returns the pull request of a task, if it has one.
     pub async fn pull_request(&self, task: TaskId) -> Result<Option<StoredPullRequest>> {
-        let row = rows!("task = $1", task.0).fetch_optional(&self.steps).await?;
+        let row = rows!("task = $1", task.0).fetch_optional(&self.reads).await?;
         row.filter(|row| self.can_read(ProjectId(row.project))).map(read_row).transpose()
     }
 

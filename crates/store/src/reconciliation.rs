@@ -33,6 +33,8 @@ pub struct OpenTask {
     pub updated_at: Timestamp,
     /// Run ID of its workflow when it was last compared.
     pub run_id: Option<String>,
+    /// Temporal namespace of its workflow; `None` for that of the installation.
+    pub namespace: Option<String>,
 }
 
 impl Store {
@@ -74,7 +76,8 @@ impl Store {
         limit: u32,
     ) -> Result<Vec<OpenTask>> {
         let rows = sqlx::query!(
-            r#"SELECT tasks.id, tasks.revision, tasks.updated_at, w.run_id AS "run_id?"
+            r#"SELECT tasks.id, tasks.revision, tasks.updated_at, w.run_id AS "run_id?",
+                w.namespace AS "namespace?"
              FROM tasks LEFT JOIN task_workflows AS w ON w.task = tasks.id
              WHERE tasks.state = $1 AND ($2::uuid IS NULL OR tasks.id > $2)
              ORDER BY tasks.id LIMIT $3"#,
@@ -90,6 +93,7 @@ impl Store {
             step: row.revision.unsigned_abs(),
             updated_at: row.updated_at,
             run_id: row.run_id,
+            namespace: row.namespace,
         });
         Ok(open.collect())
     }
@@ -107,11 +111,13 @@ impl Store {
         Ok(())
     }
 
-    /// Forgets the run IDs of closed tasks. Returns how many there were.
+    /// Forgets the run IDs of closed tasks. Returns how many there were. Those in a namespace of their
+    /// organisation stay, so that their workflows can be found.
     pub async fn forget_closed_workflows(&self) -> Result<u64> {
         let forgotten = sqlx::query!(
             "DELETE FROM task_workflows USING tasks
-             WHERE tasks.id = task_workflows.task AND NOT tasks.live"
+             WHERE tasks.id = task_workflows.task AND NOT tasks.live
+                AND task_workflows.namespace IS NULL"
         )
         .execute(&self.steps)
         .await?;

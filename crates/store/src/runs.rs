@@ -348,7 +348,7 @@ impl Store {
 
     /// Returns the runs of a task, in order.
     pub async fn runs(&self, task: TaskId) -> Result<Vec<RunRecord>> {
-        let rows = rows!("task = $1 ORDER BY ticket, attempt", task.0).fetch_all(&self.steps);
+        let rows = rows!("task = $1 ORDER BY ticket, attempt", task.0).fetch_all(&self.reads);
         let runs = rows.await?.into_iter().map(run_record).collect::<Result<_, CorruptData>>();
         runs.map_err(|damage| damage.with_key(task.to_string()).into())
     }
@@ -356,7 +356,7 @@ impl Store {
     /// Returns the latest run of a task, if any.
     pub async fn latest_run(&self, task: TaskId) -> Result<Option<RunRecord>> {
         let row = rows!("task = $1 ORDER BY ticket DESC, attempt DESC LIMIT 1", task.0)
-            .fetch_optional(&self.steps);
+            .fetch_optional(&self.reads);
         let latest = row.await?.map(run_record).transpose();
         latest.map_err(|damage: CorruptData| damage.with_key(task.to_string()).into())
     }

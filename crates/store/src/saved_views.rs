@@ -25,7 +25,7 @@ impl Store {
             "SELECT name, query FROM saved_views WHERE person = $1 ORDER BY lower(name), name",
             person.as_str()
         );
-        Ok(views.fetch_all(&self.lists).await?)
+        Ok(views.fetch_all(&self.steps).await?)
     }
 
     /// Saves a view, and replaces the person's view of the same name. Returns `false` without saving

@@ -3,14 +3,19 @@
 //! A release expands the schema, and a later one removes what no program uses any more. In between,
 //! old and new programs share the database: an old one accepts a newer schema that is declared
 //! compatible in `schema_compatibility`. Only [`Store::migrate`] changes the schema.
+//!
+//! An upgrade is finished when no program of the old version is left ([`Store::finish_upgrade`]). Until
+//! then, new tasks behave as the old version knows them (`tamma_core::version::NewTaskBehaviour`).
 
 use std::collections::BTreeMap;
 
 use sqlx::migrate::Migrator;
+use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use tamma_core::ids::Digest;
 
 use crate::Store;
 use crate::error::{Error, Result};
+use crate::workers::Worker;
 
 static MIGRATIONS: Migrator = sqlx::migrate!();
 
@@ -40,6 +45,23 @@ pub enum SchemaStatus {
     },
 }
 
+/// Result of a request to finish an upgrade.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum UpgradeFinish {
+    /// From now on, programs must know this version of the schema.
+    Finished {
+        /// Newest version that this program knows.
+        schema: i64,
+    },
+    /// Programs of an older version are online. Nothing has changed.
+    OlderPrograms {
+        /// Names of servers.
+        servers: Vec<String>,
+        /// Names of workers.
+        workers: Vec<String>,
+    },
+}
+
 impl Store {
     /// Compares the schema of the database with the one that this program knows.
     pub async fn schema_status(&self) -> Result<SchemaStatus> {
@@ -64,15 +86,72 @@ impl Store {
         usable(self.schema_status().await?)
     }
 
-    /// Runs database migrations. Several processes can call this at once.
+    /// Runs database migrations. Several processes can call this at once. If a table is in use for too
+    /// long, the error is retryable: the next call continues where this one stopped.
     pub async fn migrate(&self) -> Result<()> {
         let status = self.schema_status().await?;
-        let SchemaStatus::Behind { .. } = status else { return usable(status) };
+        let SchemaStatus::Behind { missing } = status else { return usable(status) };
         let mut migrator = Migrator::with_migrations(MIGRATIONS.iter().cloned().collect());
         // A newer program may have migrated the database too.
         migrator.set_ignore_missing(true);
-        Ok(migrator.run(&self.steps).await?)
+        // A migrator that fails keeps its lock until its connection is closed, so it has one of its own.
+        let options = PgConnectOptions::clone(&self.steps.connect_options());
+        let connection = PgPoolOptions::new().max_connections(1).connect_with(options).await?;
+        let result = migrator.run(&connection).await;
+        connection.close().await;
+        result?;
+        if missing == MIGRATIONS.iter().count() {
+            // No program has used an empty database, so there is no upgrade to finish.
+            self.require_schema(newest_version()).await?;
+        }
+        Ok(())
     }
+
+    /// Returns the oldest version of the schema that a program must know.
+    pub async fn oldest_schema(&self) -> Result<i64> {
+        Ok(sqlx::query_scalar!("SELECT oldest_version FROM schema_compatibility")
+            .fetch_one(&self.steps)
+            .await?)
+    }
+
+    /// Returns `true` if no program of an older version can run.
+    pub async fn is_upgrade_finished(&self) -> Result<bool> {
+        Ok(self.oldest_schema().await? >= newest_version())
+    }
+
+    /// Finishes an upgrade to this version, unless an older program is online: from now on,
+    /// programs that do not know its schema refuse to start, and new tasks can use everything it brings.
+    pub async fn finish_upgrade(&self) -> Result<UpgradeFinish> {
+        self.check_schema().await?;
+        let schema = newest_version();
+        let is_older = |(worker, is_online): &(Worker, bool)| {
+            *is_online && worker.schema_version.is_none_or(|version| version < schema)
+        };
+        let older = self.workers().await?.into_iter().filter(is_older);
+        let workers: Vec<_> = older.map(|(worker, _)| worker.name).collect();
+        let servers = self.older_servers(schema).await?;
+        if !servers.is_empty() || !workers.is_empty() {
+            return Ok(UpgradeFinish::OlderPrograms { servers, workers });
+        }
+        self.require_schema(schema).await?;
+        Ok(UpgradeFinish::Finished { schema })
+    }
+
+    /// Requires that programs know a version of the schema. It never falls.
+    async fn require_schema(&self, version: i64) -> Result<()> {
+        sqlx::query!(
+            "UPDATE schema_compatibility SET oldest_version = $1 WHERE oldest_version < $1",
+            version
+        )
+        .execute(&self.steps)
+        .await?;
+        Ok(())
+    }
+}
+
+/// Returns the newest version of the schema that this program knows.
+pub(crate) fn newest_version() -> i64 {
+    MIGRATIONS.iter().map(|it| it.version).max().unwrap_or_default()
 }
 
 /// Returns the digest of all migrations, which identifies the schema.

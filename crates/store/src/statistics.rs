@@ -246,7 +246,7 @@ impl Store {
     pub async fn provider_blocks(&self, now: Timestamp) -> Result<Vec<(String, Timestamp)>> {
         let rows =
             sqlx::query!("SELECT provider, until FROM holds WHERE until > $1 ORDER BY 1", now)
-                .fetch_all(&self.lists)
+                .fetch_all(&self.steps)
                 .await?;
         Ok(rows.into_iter().map(|row| (row.provider, row.until)).collect())
     }
@@ -258,7 +258,7 @@ impl Store {
              WHERE kind = 'provider' AND until > $1 GROUP BY key ORDER BY key",
             now
         )
-        .fetch_all(&self.lists)
+        .fetch_all(&self.steps)
         .await?;
         Ok(rows.into_iter().map(|row| (row.key, row.count.unsigned_abs())).collect())
     }

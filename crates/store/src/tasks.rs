@@ -29,7 +29,7 @@ impl Store {
     /// Returns a task with its status and state machine.
     pub async fn task(&self, id: TaskId) -> Result<TaskDetail> {
         let row = sqlx::query!("SELECT memory, revision, branch FROM tasks WHERE id = $1", id.0)
-            .fetch_optional(&self.steps)
+            .fetch_optional(&self.reads)
             .await?
             .ok_or_else(|| task_not_found(id.0))?;
         let task = self.submitted_task(id).await?;
@@ -47,7 +47,7 @@ impl Store {
     /// Returns the branch that the change of a task is delivered on.
     pub async fn task_branch(&self, id: TaskId) -> Result<String> {
         let branch = sqlx::query_scalar!("SELECT branch FROM tasks WHERE id = $1", id.0)
-            .fetch_optional(&self.steps)
+            .fetch_optional(&self.reads)
             .await?
             .ok_or_else(|| task_not_found(id.0))?;
         Ok(branch.unwrap_or_else(|| unnamed_branch(id)))
@@ -72,7 +72,7 @@ impl Store {
                SELECT project FROM pipelines WHERE id = $1"#,
             id.0
         )
-        .fetch_optional(&self.steps)
+        .fetch_optional(&self.reads)
         .await?;
         let project = project.map(ProjectId).filter(|project| self.can_read(*project));
         project.ok_or_else(|| task_not_found(id.0))
@@ -87,7 +87,7 @@ impl Store {
              FROM tasks WHERE id = $1",
             id.0
         )
-        .fetch_optional(&self.steps)
+        .fetch_optional(&self.reads)
         .await?
         .filter(|row| self.can_read(ProjectId(row.project)))
         .ok_or_else(|| task_not_found(id.0))?;
@@ -109,15 +109,18 @@ impl Store {
         })
     }
 
-    /// Returns the tasks that depend on a task and have not started.
-    pub async fn waiting_dependants(&self, task: TaskId) -> Result<Vec<TaskId>> {
-        let ids = sqlx::query_scalar!(
-            "SELECT id FROM tasks WHERE state = 'pending' AND live AND $1 = ANY(depends_on)",
+    /// Returns the tasks that depend on a task and have not started, with the Temporal namespaces of
+    /// their workflows.
+    pub async fn waiting_dependants(&self, task: TaskId) -> Result<Vec<(TaskId, Option<String>)>> {
+        let rows = sqlx::query!(
+            r#"SELECT tasks.id AS "id!", w.namespace AS "namespace?"
+               FROM tasks LEFT JOIN task_workflows AS w ON w.task = tasks.id
+               WHERE tasks.state = 'pending' AND tasks.live AND $1 = ANY(tasks.depends_on)"#,
             task.0
         )
-        .fetch_all(&self.steps)
+        .fetch_all(&self.reads)
         .await?;
-        Ok(ids.into_iter().map(TaskId).collect())
+        Ok(rows.into_iter().map(|row| (TaskId(row.id), row.namespace)).collect())
     }
 
     /// Returns how many of these tasks are not completed. An unknown task counts as not completed.
@@ -130,7 +133,7 @@ impl Store {
              )"#,
             &ids
         )
-        .fetch_one(&self.steps)
+        .fetch_one(&self.reads)
         .await?;
         Ok(count.unsigned_abs())
     }

@@ -81,7 +81,7 @@ impl Store {
             "#,
             task.0
         )
-        .fetch_all(&self.steps)
+        .fetch_all(&self.reads)
         .await?;
         rows.into_iter()
             .map(|row| {
@@ -121,7 +121,7 @@ impl Store {
             project.0,
             since,
         )
-        .fetch_one(&self.steps)
+        .fetch_one(&self.reads)
         .await?;
         let total = || {
             Ok::<_, CorruptData>(UsageTotal {

@@ -15,6 +15,7 @@ use tamma_store::{RegisteredProject, Store};
 use tempfile::TempDir;
 
 use crate::agent::Script;
+use crate::keys::write_key_file;
 use crate::network::{Host, Network};
 use crate::operator::write_operator_file;
 use crate::postgres::{PostgresServer, TestDatabase};
@@ -24,7 +25,7 @@ use crate::repository::Repository;
 use crate::sample::{project_id, task_id};
 use crate::shared_server;
 use crate::tamma_process::{TammaCli, TammaProcess};
-use crate::temporal::{self, TemporalCluster, TemporalLayout, TemporalServer};
+use crate::temporal::{self, ProjectTurns, TemporalCluster, TemporalLayout, TemporalServer};
 use crate::wait::wait_until;
 
 /// Host of the database, if a cluster has hosts.
@@ -59,6 +60,8 @@ pub struct Cluster {
     // Dropped after everything that has a connection to it.
     database: DatabaseBackend,
     folder: ClusterFolder,
+    /// Set if payloads in Temporal are sealed. An older program could not open them.
+    seals: bool,
     // Dropped after everything that runs on its hosts.
     network: Option<Network>,
 }
@@ -71,6 +74,7 @@ pub struct ClusterBuilder {
     database_settings: Vec<String>,
     user_per_role: bool,
     temporal: TemporalChoice,
+    turns: ProjectTurns,
     hosts: HostChoice,
     standby: bool,
     servers: u32,
@@ -169,6 +173,12 @@ impl ClusterBuilder {
             .database_settings(&SHARED_DATABASE_SETTINGS)
     }
 
+    /// Turns the turns of projects in task queues on or off, if the Temporal server is not shared.
+    #[must_use]
+    pub fn project_turns(self, turns: ProjectTurns) -> Self {
+        Self { turns, ..self }
+    }
+
     /// Runs PostgreSQL and each process of Temporal and Tamma on a host of its own, if it has a real
     /// Temporal server. [`Cluster::network`] tells what the hosts are.
     #[must_use]
@@ -228,7 +238,7 @@ impl ClusterBuilder {
         self
     }
 
-    /// Starts another `tamma` program than that of the same build. It migrates its private database
+    /// Starts another `tamma` program than that of the same build. Payloads are not sealed then. It migrates its private database
     /// itself; if it is older, [`Cluster::store`] may not be able to read it.
     #[must_use]
     pub fn program(self, program: &Path) -> Self {
@@ -248,7 +258,9 @@ impl ClusterBuilder {
         let temporal = async {
             anyhow::Ok(match self.temporal {
                 TemporalChoice::Shared => TemporalBackend::Shared(temporal::server_address()?),
-                TemporalChoice::Private => TemporalBackend::Private(TemporalServer::start().await?),
+                TemporalChoice::Private => {
+                    TemporalBackend::Private(TemporalServer::start_with(self.turns).await?)
+                }
                 // A cluster is started below, because it needs the database.
                 TemporalChoice::None | TemporalChoice::Cluster { .. } => TemporalBackend::None,
             })
@@ -269,8 +281,9 @@ impl ClusterBuilder {
             (self.temporal, &network)
             && let DatabaseBackend::Private { server, .. } = &database
         {
+            let size = (layout, shards);
             let cluster =
-                TemporalCluster::start(layout, shards, server, network, folder.path()).await?;
+                TemporalCluster::start(size, self.turns, server, network, folder.path()).await?;
             temporal = TemporalBackend::Cluster(cluster);
         }
         let mut listen = Vec::new();
@@ -282,8 +295,19 @@ impl ClusterBuilder {
         let token = self.token.unwrap_or_else(|| OPERATOR_TOKEN.to_owned());
         let cli = TammaCli { program, url, token, person: PERSON.to_owned() };
         let (servers, workers) = (Vec::new(), Vec::new());
-        let mut cluster =
-            Cluster { servers, workers, store, cli, listen, temporal, database, folder, network };
+        let seals = self.program.is_none();
+        let mut cluster = Cluster {
+            servers,
+            workers,
+            store,
+            cli,
+            listen,
+            temporal,
+            database,
+            folder,
+            seals,
+            network,
+        };
         for (name, address) in names_of("serve", self.servers).zip(cluster.listen.clone()) {
             let mut server = cluster.server_process(&name, &address)?;
             for (name, value) in &self.server_env {
@@ -521,6 +545,7 @@ impl Cluster {
     fn process(&self, verb: &str, name: &str, role: &str) -> Result<TammaProcess> {
         let data = self.folder().join(name);
         write_operator_file(&data)?;
+        write_key_file(&data, self.seals)?;
         let data = data.display().to_string();
         let (database, temporal) = (self.database.url(Some(role)), self.temporal_address()?);
         let arguments = [verb, "--data", &data, "--database", &database, "--temporal", &temporal];

@@ -1,9 +1,11 @@
 #![doc = include_str!("../README.md")]
 
 pub mod agent;
+pub mod certificates;
 pub mod cluster;
 pub mod forge;
 pub mod hostile;
+pub mod keys;
 pub mod model;
 pub mod network;
 pub mod operator;

@@ -13,6 +13,10 @@
 # Becomes the server itself, with the existing data of the folder. It uses the safest durability
 # settings unless a setting changes them, so it can be killed at any time and restarted. Without data, it
 # starts with a copy of the server at the URL in PRIMARY, as its standby.
+#
+#   postgres.sh FOLDER run COMMAND...
+#
+# Runs a command as the user who owns the data, with PostgreSQL's programs on its PATH.
 set -euo pipefail
 
 folder="$1" process="$2" port="${3:-}"
@@ -48,6 +52,9 @@ data="$folder/server/data" log="$folder/server/log"
 listen=""
 if [ -n "$port" ]; then listen=127.0.0.1; else port=5432; fi
 cd /
+if [ "$process" = run ]; then
+    PATH="$bin:$PATH" exec "${as[@]}" "${@:3}"
+fi
 if [ "$process" = killable ]; then
     if [ ! -e "$data/PG_VERSION" ] && [ -n "${PRIMARY:-}" ]; then
         "${as[@]}" "$bin/pg_basebackup" -D "$data" -d "$PRIMARY" -X stream -c fast -R

@@ -18,7 +18,7 @@ pub fn find_program(name: &str) -> Result<PathBuf> {
 }
 
 /// Returns the folder of the tools that `.ci/tools` installs.
-pub(crate) fn tools_folder() -> PathBuf {
+pub fn tools_folder() -> PathBuf {
     let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).or_else(|| {
         let home = std::env::var_os("HOME")?;
         Some(Path::new(&home).join(".cache"))

@@ -109,6 +109,11 @@ impl TammaProcess {
         Self { log: None, folder: Some(folder.to_owned()), short_heartbeat: false, ..self }
     }
 
+    /// Runs another program from its next start on, such as another version of `tamma`.
+    pub fn use_program(&mut self, program: &Path) {
+        program.clone_into(&mut self.program);
+    }
+
     /// Starts it and waits until it reports that it is ready.
     pub async fn start(&mut self) -> Result<()> {
         let mut command = self.host.command(&self.program);
@@ -149,12 +154,23 @@ impl TammaProcess {
 
     /// Stops it with SIGTERM and waits until it has exited.
     pub async fn stop(&mut self) -> Result<()> {
-        let Some((mut child, _lines)) = self.running.take() else { return Ok(()) };
+        ensure!(self.stop_within(START_TIMEOUT).await?, "the process did not exit");
+        Ok(())
+    }
+
+    /// Stops it as a supervisor does: with SIGTERM, and with SIGKILL if it has not exited in time. Returns
+    /// `true` if it exited by itself.
+    pub async fn stop_within(&mut self, grace: Duration) -> Result<bool> {
+        let Some((mut child, _lines)) = self.running.take() else { return Ok(true) };
         let pid = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
         // It may have exited already.
         pid.and_then(|pid| kill_process(pid, Signal::TERM).ok());
-        timeout(START_TIMEOUT, child.wait()).await.context("the process did not exit")??;
-        Ok(())
+        if let Ok(exited) = timeout(grace, child.wait()).await {
+            exited?;
+            return Ok(true);
+        }
+        child.kill().await?;
+        Ok(false)
     }
 
     /// Kills it at once. Its child processes stay alive.

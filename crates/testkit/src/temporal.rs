@@ -10,6 +10,7 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use tempfile::TempDir;
 use temporalio_client::{Client, ClientOptions, Connection, ConnectionOptions, Url};
 
+use crate::keys::test_keys;
 use crate::shared_server;
 use crate::wait::wait_until;
 
@@ -20,6 +21,16 @@ const SCRIPT: &str = include_str!("temporal.sh");
 /// Search attributes of the task workflow.
 const SEARCH_ATTRIBUTES: [&str; 5] =
     ["TammaPhase", "TammaState", "TammaProject", "TammaPriority", "TammaRisk"];
+
+/// Turns of projects in the task queues of a server.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum ProjectTurns {
+    /// Temporal's fairness is on, as in `tamma up`.
+    #[default]
+    On,
+    /// Temporal's fairness is off, which is its default.
+    Off,
+}
 
 /// Returns the address of the shared server: `TAMMA_TEST_TEMPORAL`, or one started for this test
 /// run.
@@ -32,12 +43,14 @@ pub fn server_address() -> Result<String> {
     }
 }
 
-/// Connects to the default namespace of a server. Fails while the server cannot answer yet.
+/// Connects to the default namespace of a server, with the keys of tests. Fails while the server cannot answer yet.
 pub async fn connect(address: &str) -> Result<Client> {
     let url: Url = format!("http://{address}").parse()?;
     let options = ConnectionOptions::new(url).identity("test").build();
-    let connection = Connection::connect(options).await?;
-    Ok(Client::new(connection, ClientOptions::new("default").build())?)
+    let connection = Box::pin(Connection::connect(options)).await?;
+    let converter = tamma_keys::data_converter(test_keys());
+    let options = ClientOptions::new("default").data_converter(converter).build();
+    Ok(Client::new(connection, options)?)
 }
 
 /// Server of one test, which can kill and restart it. Its data and processes are removed when it is
@@ -45,6 +58,7 @@ pub async fn connect(address: &str) -> Result<Client> {
 #[derive(Debug)]
 pub struct TemporalServer {
     port: u16,
+    turns: ProjectTurns,
     folder: TempDir,
     child: Option<Child>,
 }
@@ -52,8 +66,13 @@ pub struct TemporalServer {
 impl TemporalServer {
     /// Starts a server and waits until it responds.
     pub async fn start() -> Result<Self> {
+        Self::start_with(ProjectTurns::default()).await
+    }
+
+    /// Starts a server with or without turns of projects, and waits until it responds.
+    pub(crate) async fn start_with(turns: ProjectTurns) -> Result<Self> {
         let folder = tempfile::tempdir()?;
-        let mut server = Self { port: shared_server::free_port()?, folder, child: None };
+        let mut server = Self { port: shared_server::free_port()?, turns, folder, child: None };
         server.restart().await?;
         Ok(server)
     }
@@ -109,6 +128,9 @@ impl TemporalServer {
             command.args(["--sqlite-pragma", pragma]);
         }
         command.args(["--dynamic-config-value", "history.transferProcessorMaxPollRPS=100"]);
+        let fairness = self.turns == ProjectTurns::On;
+        command.arg("--dynamic-config-value").arg(format!("matching.enableFairness={fairness}"));
+        command.args(["--dynamic-config-value", "matching.numTaskqueueWritePartitions=1"]);
         // Tests can move the clock of a workflow. Without such a request, nothing changes.
         command.args(["--dynamic-config-value", "frontend.WorkflowTimeSkippingEnabled=true"]);
         for name in SEARCH_ATTRIBUTES {

@@ -20,6 +20,8 @@ temporal server start-dev --headless --ip 127.0.0.1 --port "$port" \
     --db-filename "$folder/temporal.db" \
     --sqlite-pragma journal_mode=wal --sqlite-pragma synchronous=1 \
     --dynamic-config-value history.transferProcessorMaxPollRPS=100 \
+    --dynamic-config-value matching.enableFairness=true \
+    --dynamic-config-value matching.numTaskqueueWritePartitions=1 \
     --search-attribute TammaPhase=Keyword --search-attribute TammaState=Keyword \
     --search-attribute TammaProject=Keyword --search-attribute TammaPriority=Keyword \
     --search-attribute TammaRisk=Keyword \

@@ -20,6 +20,7 @@ mod test;
 mod wake;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tamma_core::cost::{Cost, Usage, Usd};
 use tamma_core::ids::TaskId;
@@ -28,13 +29,18 @@ use tamma_core::task_loop::{Job, JobKind, Outcome, Placement, TaskLoop};
 use tamma_engine::process::ProcessRecords;
 use tamma_flow::activities::{JobRequest, JobResult, PendingSteps};
 use tamma_store::{JobFacts, ModelCallTotals, RunNumber, Store};
+use tamma_telemetry::{names, registry};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument as _;
 
 use crate::aftercare::Aftercare;
+use crate::clock::now;
 use crate::config::WorkerConfig;
 use crate::error::Error;
 use crate::heartbeats::MAX_LOST_ATTEMPTS;
 use crate::job_context::{JobContext, WorkflowCallbacks};
+use crate::maintenance::{self, MaintenanceSwitch};
 use crate::merge_queue::MergeQueueActivities;
 use crate::pipeline::PipelineActivities;
 use crate::repositories::Repositories;
@@ -42,6 +48,7 @@ use crate::results::Results;
 use crate::retry::retry_until_stopped;
 use crate::services::Services;
 use crate::step_writer::{StepWriter, as_divergence};
+use crate::task_trace;
 
 /// Activities of a worker. Clones share their state.
 #[derive(Clone)]
@@ -67,6 +74,11 @@ impl Activities {
     /// Returns the repositories of this worker, for their maintenance.
     pub(crate) fn repositories(&self) -> Repositories {
         self.services.repositories.clone()
+    }
+
+    /// Returns the switch that keeps agents from starting during maintenance.
+    pub(crate) fn maintenance(&self) -> MaintenanceSwitch {
+        self.services.maintenance.clone()
     }
 
     /// Returns the aftercare of merged changes, which shares the repositories of this worker.
@@ -96,6 +108,31 @@ impl Activities {
         stop: CancellationToken,
         callbacks: impl Into<WorkflowCallbacks>,
     ) -> Result<JobResult, Error> {
+        let (task, number, kind) = (request.pending.task, request.job_number, request.job.kind());
+        // At this level, log lines of every level have the task.
+        let span = tracing::error_span!("job", %task, job = %kind, number, attempt);
+        let (started, started_at) = (Instant::now(), now());
+        let job = Box::pin(self.perform_job(request, attempt, stop, callbacks.into()));
+        let result = job.instrument(span).await;
+        count_job(kind, &result, started.elapsed());
+        let has_failed = matches!(&result, Err(error) if !matches!(error, Error::Stopped));
+        if has_failed {
+            // The error itself is logged where Temporal gets it, outside of the span.
+            tracing::warn!(%task, job = %kind, number, attempt, "job attempt failed");
+        }
+        let error = has_failed.then(|| "error".to_owned());
+        let key = (task, number, attempt);
+        task_trace::record_job(key, &kind.to_string(), (started_at, now()), error);
+        result
+    }
+
+    async fn perform_job(
+        &self,
+        request: JobRequest,
+        attempt: u32,
+        stop: CancellationToken,
+        callbacks: WorkflowCallbacks,
+    ) -> Result<JobResult, Error> {
         let key = (request.pending.task, request.job_number);
         if attempt > 1
             && let Some(result) = self.results.of_earlier_attempt(key, &stop).await?
@@ -114,7 +151,7 @@ impl Activities {
             request,
             attempt,
             stop,
-            callbacks: callbacks.into(),
+            callbacks,
             rules: saved.rules,
             task_loop,
             task: facts.task,
@@ -123,6 +160,13 @@ impl Activities {
             fault_injection,
         };
         ctx.fault_point("written down")?;
+        let _slot = match ctx.request.job.placement() {
+            Placement::AgentPool => Some(self.services.agents.agent_slot(&ctx).await?),
+            Placement::Inline | Placement::Worker => None,
+        };
+        if self.services.maintenance.defers(&ctx.request.job) {
+            return Ok(JobResult::RetryAfter { seconds: maintenance::RETRY_SECONDS });
+        }
         let result = match Box::pin(dispatch(&self.services, &ctx)).await {
             Err(Error::Setup(failed)) => failed.into_result(),
             result => result?,
@@ -244,13 +288,27 @@ fn add_earlier_usage(result: JobResult, own: RunNumber, totals: &[ModelCallTotal
     result.with_usage(Some(sum))
 }
 
+/// Adds a job to the metrics. An error makes Temporal try it again.
+fn count_job(kind: JobKind, result: &Result<JobResult, Error>, duration: Duration) {
+    let job = kind.to_string();
+    let outcome = match result {
+        Ok(JobResult::Finished { outcome, .. }) => outcome.to_string(),
+        Ok(JobResult::RetryAfter { .. }) => "retry_after".to_owned(),
+        Err(Error::Stopped) => "stopped".to_owned(),
+        Err(_) => "error".to_owned(),
+    };
+    let labels = [("job", job.as_str()), ("outcome", outcome.as_str())];
+    registry().add(&names::JOBS, &labels, 1.0);
+    registry().observe(&names::JOB_DURATION, &[("job", job.as_str())], duration.as_secs_f64());
+}
+
 /// Does the work of a job.
 async fn dispatch(services: &Services, ctx: &JobContext) -> Result<JobResult, Error> {
     match &ctx.request.job {
         Job::Admit => admit::admit(services, ctx).await,
         Job::Prepare => prepare::prepare(services, ctx).await,
         Job::Plan { version, from, note } => {
-            plan::plan(services, ctx, *version, from.as_ref(), note.as_ref()).await
+            Box::pin(plan::plan(services, ctx, *version, from.as_ref(), note.as_ref())).await
         }
         Job::Check { plan } => check::check(services, ctx, plan).await,
         Job::Implement(spec) => Box::pin(implement::implement(services, ctx, spec)).await,

@@ -1,12 +1,13 @@
 //! Admission of runs, in a pool of workers that share projects and providers.
 //!
-//! If the rules limit them, a run holds one lease of its project and one of its provider. The
+//! If the rules or the operator limit them, a run holds one lease of its project and one of its provider. The
 //! leases are in the store. They are renewed during the run, released at its end, and expire if the
 //! worker dies.
 
 use std::time::Duration;
 
 use chrono::TimeDelta;
+use tamma_core::operator::OperatorConfig;
 use tamma_core::run_queue::WaitingRun;
 use tamma_core::task_loop::Timestamp;
 use tamma_store::{Backoff, Lease, Store};
@@ -38,7 +39,7 @@ pub(crate) enum Admission {
 
 /// Leases of a run. Dropping it releases them.
 pub(crate) struct RunLease {
-    /// Store, holder and renewal task; `None` if no rule sets a limit.
+    /// Store, holder and renewal task; `None` if nothing sets a limit.
     lease: Option<(Store, String, CancellationToken)>,
 }
 
@@ -49,11 +50,12 @@ pub(crate) async fn admit_run(
     store: &Store,
     ctx: &JobContext,
     provider: &str,
+    operator: &OperatorConfig,
 ) -> Result<Admission, Error> {
     let limits = &ctx.rules.engines;
     let project = ctx.project().to_string();
     let mut leases = Vec::new();
-    if let Some(limit) = limits.per_project {
+    if let Some(limit) = limits.agent_limit(operator) {
         leases.push(((Lease::Project, project.as_str()), u32::from(limit)));
     }
     if let Some(limit) = limits.per_provider.get(provider) {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use tamma_core::operator::OperatorConfig;
 use tamma_engine::agent::AgentTimeouts;
@@ -9,6 +10,7 @@ use tamma_engine::sandbox::Launcher;
 use tamma_store::ObjectStorage;
 
 use crate::fault_injection::FaultInjection;
+use crate::pollers::PollerStatus;
 use crate::toolchains;
 
 /// Worker configuration.
@@ -32,6 +34,8 @@ pub struct WorkerConfig {
     pub operator: OperatorConfig,
     /// Maximum number of concurrent implementation runs.
     pub slots: usize,
+    /// Time that running jobs get to end by themselves when the worker stops.
+    pub drain: Duration,
     /// Maximum number of workflows cached in memory.
     pub max_cached_workflows: usize,
     /// Timeouts for agents.
@@ -40,6 +44,8 @@ pub struct WorkerConfig {
     pub launcher: Launcher,
     /// Whether projects can replace the built-in prompts.
     pub allow_project_prompts: bool,
+    /// Pollers of the task queues, which the worker updates.
+    pub pollers: PollerStatus,
     /// Fault injection; only tests enable it.
     pub fault_injection: FaultInjection,
 }
@@ -78,6 +84,7 @@ impl WorkerConfig {
             environment: BTreeMap::new(),
             operator: OperatorConfig::default(),
             slots: 2,
+            drain: Duration::ZERO,
             max_cached_workflows: 1000,
             timeouts: AgentTimeouts::default(),
             launcher: Launcher {
@@ -85,6 +92,7 @@ impl WorkerConfig {
                 args: vec!["sandbox-launcher".to_owned()],
             },
             allow_project_prompts: false,
+            pollers: PollerStatus::default(),
             fault_injection: FaultInjection::none(),
         }
     }

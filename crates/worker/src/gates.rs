@@ -23,6 +23,7 @@ use tamma_core::rules::{GateRules, ReportFormat};
 use tamma_engine::gate::{self, GateCheckout, GateCommand, GateRun};
 use tamma_engine::mirror::Mirror;
 use tamma_engine::sandbox::{self, Network};
+use tokio::sync::OnceCell;
 use tokio::time::Instant;
 
 use crate::clock::now;
@@ -30,6 +31,7 @@ use crate::error::Error;
 use crate::job_context::JobContext;
 use crate::project_context::ProjectContext;
 use crate::retry::retry_until_stopped;
+use crate::secret_use::record_test_secrets;
 use crate::services::Services;
 use crate::setup::{CommandPlace, CommitToSetUp, TestVariables, set_up_checkout, test_secrets};
 
@@ -60,6 +62,8 @@ pub(crate) struct GateRunner<'a> {
     sandbox: sandbox::SandboxKind,
     /// Deadline for all gates.
     deadline: Mutex<Instant>,
+    /// Set once the use of the operator's test variables is recorded.
+    recorded_secrets: OnceCell<()>,
     /// Called with the name of each gate that has run.
     progress: Option<GateProgress>,
 }
@@ -119,6 +123,7 @@ impl<'a> GateRunner<'a> {
             planned_tests: planned,
             sandbox,
             deadline: Mutex::new(until),
+            recorded_secrets: OnceCell::new(),
             progress: None,
         })
     }
@@ -254,6 +259,9 @@ impl<'a> GateRunner<'a> {
         if !self.gates.iter().any(|(name, rules)| is_selected(name, rules)) {
             return Ok(done);
         }
+        let (store, config) = (&self.services.store, &self.services.config);
+        let record = || record_test_secrets(store, config, self.ctx, "gates");
+        self.recorded_secrets.get_or_try_init(record).await?;
         self.check_sandbox(checkout).await?;
         self.set_up(checkout, files).await?;
         // Without a setup, nothing has modified the files yet.
@@ -295,7 +303,7 @@ impl<'a> GateRunner<'a> {
     ) -> Result<(), Error> {
         let started = Instant::now();
         let services = self.services;
-        let host = (&*services.config, &services.processes, &services.egress);
+        let host = (&*services.config, &services.processes, &services.egress, &services.store);
         let commit = match files {
             CheckoutFiles::Commit(commit) => *commit,
             CheckoutFiles::WithOldTests(_) => self.commit,

@@ -23,8 +23,11 @@ mod heartbeats;
 mod job_context;
 mod knowledge_context;
 mod live_questions;
+mod maintenance;
 mod merge_queue;
+mod namespaces;
 mod pipeline;
+mod pollers;
 mod project_config;
 mod project_context;
 mod prompts;
@@ -35,15 +38,19 @@ mod retry;
 mod run_budget;
 mod run_recorder;
 mod runs;
+mod sdk_metrics;
+mod secret_use;
 mod services;
 mod setup;
 mod slot_queue;
 mod step_writer;
 mod task_text;
+mod task_trace;
 pub mod toolchains;
 mod unsaved_results;
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::TimeDelta;
@@ -53,15 +60,20 @@ use tamma_engine::process::{ProcessRecords, enable_cgroups};
 use tamma_engine::{mirror, sandbox};
 use tamma_flow::merge_queue::MergeQueueWorkflow;
 use tamma_flow::pipeline::PipelineWorkflow;
-use tamma_flow::{AGENT_TASK_QUEUE, TASK_QUEUE, TaskWorkflow};
+use tamma_flow::{AGENT_TASK_QUEUE, NAMESPACE, TASK_QUEUE, TaskWorkflow};
 use tamma_store::Store;
-use temporalio_client::Client;
+use temporalio_client::{Client, NamespacedClient as _};
+use temporalio_common::telemetry::TelemetryOptions;
+use temporalio_common::telemetry::metrics::CoreMeter;
 use temporalio_sdk::runtime::RuntimeOptions;
 use temporalio_sdk::runtime::worker_tuner::{FixedSizeSlotSupplier, TunerHolder};
 use temporalio_sdk::{Runtime, Worker, WorkerOptions};
 use tokio_util::sync::CancellationToken;
 
+use self::maintenance::MaintenanceSwitch;
+use self::namespaces::work_in_namespaces;
 use self::repositories::Repositories;
+use self::sdk_metrics::SdkMeter;
 
 pub use activities::Activities;
 pub use config::WorkerConfig;
@@ -71,13 +83,14 @@ pub use fault_injection::FaultInjection;
 pub use job_context::{AnnounceStart, OpenQuestionUpdate, WorkflowCallbacks};
 pub use merge_queue::{MergeQueueActivities, enqueue_merge};
 pub use pipeline::PipelineActivities;
+pub use pollers::PollerStatus;
 pub use prompts::{PromptProblem, check_prompt};
 pub use run_recorder::{PromptRecord, Redact, RunEnding, RunFacts, RunRecorder};
 /// Launcher inside a sandbox, for the program that runs it.
 pub use tamma_engine::sandbox::{Launcher, run_launcher};
 
-/// Grace period of running jobs on shutdown. Longer jobs take hours, so they are stopped and
-/// resumed by another worker.
+/// Least grace period of running jobs on shutdown. Without a longer one, jobs are stopped and resumed by
+/// another worker.
 const SHUTDOWN_GRACE: Duration = Duration::from_millis(500);
 
 /// Delay before a failed worker is restarted.
@@ -88,6 +101,10 @@ const FIRST_MAINTENANCE: Duration = Duration::from_hours(1);
 
 /// Interval of the maintenance of mirrors.
 const MAINTENANCE_INTERVAL: Duration = Duration::from_hours(24);
+
+/// Interval in which the worker looks for namespaces of new organisations, and tries those again that
+/// cannot be used.
+const NAMESPACE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Interval of the worker's presence updates.
 const PRESENCE_INTERVAL: Duration = Duration::from_secs(10);
@@ -125,18 +142,29 @@ pub async fn run(
     });
     let (slots, cached) = (config.slots, config.max_cached_workflows);
     let (data_dir, retention) = (config.data_dir.clone(), config.operator.retention.workspaces);
+    let (name, limits) = (config.name.clone(), config.operator.sandbox.limits);
+    let drain = config.drain.max(SHUTDOWN_GRACE);
+    let pollers = config.pollers.clone();
+    let activities = Activities::new(config, store.clone(), records).await?;
+    // Before the first job; later, with each heartbeat.
+    activities.maintenance().set(store.maintenance().await?.is_some());
+    // Until the last job has ended, other workers must not take this one for a dead one.
+    let ended = CancellationToken::new();
     let presence = Box::pin(report_presence(
-        (store.clone(), config.name.clone()),
-        slots,
-        config.operator.sandbox.limits,
-        stop.clone(),
+        (store.clone(), name),
+        (slots, limits),
+        activities.maintenance(),
+        (stop.clone(), ended.clone()),
     ));
-    let activities = Activities::new(config, store, records).await?;
     let upkeep =
         Box::pin(maintain_folders(data_dir, (activities.repositories(), retention), stop.clone()));
     let aftercare = Box::pin(activities.aftercare().run(stop.clone()));
-    let runtime = Runtime::from_current_tokio(RuntimeOptions::default()).map_err(temporal_error)?;
-    let workflows = || {
+    let meter: Arc<dyn CoreMeter> = Arc::new(SdkMeter);
+    let telemetry = TelemetryOptions::builder().metrics(meter).attach_service_name(false).build();
+    let options = RuntimeOptions::builder().telemetry_options(telemetry).build();
+    let runtime =
+        Runtime::from_current_tokio(options.unwrap_or_default()).map_err(temporal_error)?;
+    let workflows = |client: &Client| {
         // Short timeouts, so that another worker takes over quickly and cancellations arrive
         // quickly.
         let options = WorkerOptions::new(TASK_QUEUE)
@@ -152,11 +180,12 @@ pub async fn run(
             .max_cached_workflows(cached)
             .sticky_queue_schedule_to_start_timeout(Duration::from_secs(2))
             .max_heartbeat_throttle_interval(Duration::from_secs(1))
-            .graceful_shutdown_period(SHUTDOWN_GRACE)
+            .graceful_shutdown_period(drain)
             .build();
         Worker::new(&runtime, client.clone(), options).map_err(temporal_error)
     };
-    let agents = || {
+    let agents = |client: &Client| {
+        // Each namespace can use all slots; the activities keep to their number together.
         let slots = TunerHolder::builder()
             .activity_task_slot_supplier(FixedSizeSlotSupplier::new(slots))
             // This queue has no such tasks, but every kind needs a size.
@@ -169,26 +198,38 @@ pub async fn run(
             .register_activities(activities.pipelines())
             .tuner(slots)
             .max_heartbeat_throttle_interval(Duration::from_secs(1))
-            .graceful_shutdown_period(SHUTDOWN_GRACE)
+            .graceful_shutdown_period(drain)
             .build();
         Worker::new(&runtime, client.clone(), options).map_err(temporal_error)
     };
-    let (workflows, agents, (), (), ()) = tokio::join!(
-        supervise(workflows, &stop),
-        supervise(agents, &stop),
-        presence,
-        upkeep,
-        aftercare
-    );
-    workflows.and(agents)
+    let (workflows, agents, pollers, stopping) = (&workflows, &agents, &pollers, &stop);
+    let work = |client: Client| async move {
+        let namespace = client.namespace();
+        // An organisation's namespace that is unusable does not make the worker unready.
+        let pollers =
+            if namespace == NAMESPACE { pollers.clone() } else { PollerStatus::default() };
+        let (workflows, agents) = tokio::join!(
+            supervise(&namespace, || workflows(&client), (TASK_QUEUE, &pollers), stopping),
+            supervise(&namespace, || agents(&client), (AGENT_TASK_QUEUE, &pollers), stopping),
+        );
+        workflows.and(agents)
+    };
+    let working = Box::pin(async {
+        let worked = work_in_namespaces(&store, &client, NAMESPACE_INTERVAL, work).await;
+        ended.cancel();
+        worked
+    });
+    let (worked, (), (), ()) = tokio::join!(working, presence, upkeep, aftercare);
+    worked
 }
 
-/// Reports the worker's presence to the store until `stop` is cancelled.
+/// Reports the worker's presence to the store until `ended` is cancelled, and learns about maintenance. A
+/// worker that stops has no free slots.
 async fn report_presence(
     (store, name): (Store, String),
-    slots: usize,
-    limits: ResourceLimits,
-    stop: CancellationToken,
+    (slots, limits): (usize, ResourceLimits),
+    maintenance: MaintenanceSwitch,
+    (stop, ended): (CancellationToken, CancellationToken),
 ) {
     let slots = u32::try_from(slots).unwrap_or(u32::MAX);
     // Testing the sandbox blocks.
@@ -200,11 +241,13 @@ async fn report_presence(
     loop {
         tokio::select! {
             _ = tick.tick() => {}
-            () = stop.cancelled() => break,
+            () = ended.cancelled() => break,
         }
-        // A failure only delays the display.
-        if let Err(error) = store.record_heartbeat(&name, slots, &sandbox).await {
-            tracing::debug!(%error, "failed to report worker presence");
+        let slots = if stop.is_cancelled() { 0 } else { slots };
+        match store.record_heartbeat(&name, slots, &sandbox).await {
+            Ok(is_maintained) => maintenance.set(is_maintained),
+            // A failure only delays the display and maintenance.
+            Err(error) => tracing::debug!(%error, "failed to report worker presence"),
         }
     }
     let _ = store.remove_worker(&name).await;
@@ -259,9 +302,11 @@ fn temporal_error(error: impl std::fmt::Display) -> Error {
     Error::Temporal(error.to_string())
 }
 
-/// Runs a Temporal worker and restarts it after failures, until `stop` is cancelled.
+/// Runs a Temporal worker in a namespace and restarts it after failures, until `stop` is cancelled.
 async fn supervise(
+    namespace: &str,
     make: impl Fn() -> Result<Worker, Error>,
+    (queue, pollers): (&'static str, &PollerStatus),
     stop: &CancellationToken,
 ) -> Result<(), Error> {
     while !stop.is_cancelled() {
@@ -275,15 +320,20 @@ async fn supervise(
             }
         };
         let work = async {
+            pollers.start(queue, tokio::time::Instant::now());
             let ended = worker.run().await;
+            pollers.end(queue, ended.is_err());
             over.cancel();
             ended
         };
         let (ended, ()) = tokio::join!(work, shutdown);
         if let Err(error) = ended {
-            tracing::error!(%error, "worker failed; restarting");
+            tracing::error!(namespace, %error, "worker failed; restarting");
+            // Only then the client accepts another one for the same task queue.
+            end();
+            let delay = if namespace == NAMESPACE { RESTART_DELAY } else { NAMESPACE_INTERVAL };
             tokio::select! {
-                () = tokio::time::sleep(RESTART_DELAY) => {}
+                () = tokio::time::sleep(delay) => {}
                 () = stop.cancelled() => {}
             }
         }

@@ -44,6 +44,7 @@ use crate::clock::now;
 use crate::error::Error;
 use crate::gates::GateRunner;
 use crate::job_context::{AnnounceStart, JobContext};
+use crate::namespaces::{client_in, namespace_of};
 use crate::project_context::ProjectContext;
 use crate::pull_request_text::merge_title;
 use crate::repositories::author;
@@ -93,6 +94,10 @@ pub async fn enqueue_merge(
             priority: entry.priority,
         })
         .await?;
+    // A queue stays in the namespace of its first task.
+    let (id, namespace) = (queue_id(queue), namespace_of(client));
+    let namespace = store.place_merge_queue(&id, queue.project, namespace.as_deref()).await?;
+    let client = client_in(client, namespace.as_deref());
     let options = WorkflowStartOptions::new(TASK_QUEUE.to_owned(), merge_queue_workflow_id(queue))
         .task_timeout(TASK_TIMEOUT)
         .static_summary(format!("merge queue of {queue}"))

@@ -45,6 +45,7 @@ use crate::checkpoints::save_checkpoint;
 use crate::clock::now;
 use crate::error::Error;
 use crate::job_context::{AnnounceStart, JobContext};
+use crate::maintenance;
 use crate::project_context::ProjectContext;
 use crate::repositories::author;
 use crate::retry::retry_until_stopped;
@@ -241,6 +242,9 @@ impl PipelineActivities {
                 tracing::info!(%pipeline, phase, "recovered the end of a phase");
                 self.end_recorded_run(&ctx, finished.at).await?;
                 finished
+            }
+            None if self.services.maintenance.is_on() => {
+                return Ok(PhaseResult::RetryAfter { seconds: maintenance::RETRY_SECONDS });
             }
             None => self.run_to_end(&ctx, &worktree, &files).await?,
         };

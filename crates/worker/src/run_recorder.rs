@@ -38,6 +38,7 @@ pub(crate) use transcript::upload_leftovers;
 
 use crate::clock::now;
 use crate::error::Error;
+use crate::task_trace;
 use line_builder::{LineBuilder, Observation, RunStart};
 use transcript::Transcript;
 
@@ -311,6 +312,7 @@ impl RecorderTask {
         }
         self.observe_all(&mut observations).await;
         self.line_builder.close(now());
+        self.record_spans();
         let result = tokio::time::timeout(END_TIMEOUT, self.send_remaining(sending, retry)).await;
         let last = result.unwrap_or_else(|_| {
             tracing::warn!(task = %self.run.task, "failed to save the last log lines; they are in the transcript");
@@ -329,12 +331,19 @@ impl RecorderTask {
             let text = format!("{missed} updates were dropped: the agent sent too many at once");
             self.line_builder.observe(now(), Observation::Note(text));
         }
+        self.record_spans();
         let records = self.line_builder.take_records();
         if let Some(transcript) = &mut self.transcript
             && let Err(error) = transcript.write(records).await
         {
             self.drop_transcript(&error);
         }
+    }
+
+    /// Records the spans of the calls that have ended.
+    fn record_spans(&mut self) {
+        task_trace::record_tool_calls(&self.run, self.line_builder.take_ended_calls());
+        task_trace::record_model_calls(&self.run, self.line_builder.take_ended_model_calls());
     }
 
     async fn flush(&mut self) {
@@ -440,6 +449,7 @@ impl RecorderTask {
             usage: usage.or(self.line_builder.usage()),
             transcript,
         };
+        task_trace::record_run(&self.run, ended.at, ended.end, ended.usage.map(|(usage, _)| usage));
         let write = async {
             let mut pause = tokio::time::interval(FLUSH_INTERVAL);
             loop {

@@ -6,7 +6,7 @@ mod sessions;
 mod signed_in_home;
 mod working_folder;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use tamma_core::ids::{Name, Reason};
 use tamma_core::plan::criterion_id;
 use tamma_core::prices;
 use tamma_core::rules::{AgentRules, AgentSelection, COMMON_VARIABLES, Effort, Rules};
-use tamma_core::run_queue::WaitingRun;
+use tamma_core::run_queue::{ProjectRun, WaitingRun};
 use tamma_core::task_loop::Outcome;
 use tamma_core::tier::Tier;
 use tamma_engine::agent::{KeepEnd, ModelAccess, RunEnd, RunMode, RunReport, RunRequest};
@@ -52,6 +52,7 @@ use crate::prompts::RenderedPrompt;
 use crate::retry::retry_until_stopped;
 use crate::run_budget::{BudgetReservation, WantedBudget, reserve_budget};
 use crate::run_recorder::{PromptRecord, RunEnding, RunFacts, RunRecorder};
+use crate::secret_use::{RunCredentials, record_run_secrets};
 use crate::setup::{CommitToSetUp, set_up_checkout};
 use crate::slot_queue::{SlotQueue, UsedSlot};
 use crate::task_text::{RunLimits, task_text};
@@ -188,6 +189,12 @@ pub(crate) fn agent_for<'a>(
     Ok((name.parse().map_err(|_| missing())?, agent))
 }
 
+fn waiting_run(ctx: &JobContext) -> ProjectRun {
+    let (priority, since) = (ctx.task.priority, ctx.task_loop.since);
+    let run = WaitingRun { holder: ctx.run_id().to_string(), priority, since };
+    ProjectRun { project: ctx.project(), run }
+}
+
 /// Runs agents in their sandboxes, and records their runs. Clones share the slots.
 #[derive(Clone)]
 pub(crate) struct AgentRunner {
@@ -202,6 +209,8 @@ pub(crate) struct AgentRunner {
     egress: EgressProxy,
     /// Limit on read-only agents, which the agent task queue does not count.
     read_only_slots: SlotQueue,
+    /// Limit on the other agents in all namespaces together.
+    agent_slots: SlotQueue,
 }
 
 impl AgentRunner {
@@ -214,18 +223,35 @@ impl AgentRunner {
     ) -> Result<Self, Error> {
         let gateway = Gateway::open(Some(&config.data_dir.join(GATEWAY_SOCKET))).await?;
         let read_only_slots = SlotQueue::new(config.slots);
-        Ok(Self { config, store, knowledge, contents, processes, gateway, egress, read_only_slots })
+        let agent_slots = SlotQueue::new(config.slots);
+        Ok(Self {
+            config,
+            store,
+            knowledge,
+            contents,
+            processes,
+            gateway,
+            egress,
+            read_only_slots,
+            agent_slots,
+        })
     }
 
-    /// Waits for a free slot for an agent with read-only access, in the order of priority.
+    /// Waits for a free slot for an agent of the agent pool, in the order of priority and of the turns of
+    /// projects. The task queue of each namespace has as many slots, so agents of a single namespace never
+    /// wait here.
+    pub(crate) async fn agent_slot(&self, ctx: &JobContext) -> Result<UsedSlot, Error> {
+        self.agent_slots.acquire(waiting_run(ctx), &ctx.stop).await
+    }
+
+    /// Waits for a free slot for an agent with read-only access, in the order of priority and of the turns
+    /// of projects.
     pub(crate) async fn read_only_slot(
         &self,
         ctx: &JobContext,
         stop: &CancellationToken,
     ) -> Result<UsedSlot, Error> {
-        let (priority, since) = (ctx.task.priority, ctx.task_loop.since);
-        let run = WaitingRun { holder: ctx.run_id().to_string(), priority, since };
-        self.read_only_slots.acquire(run, stop).await
+        self.read_only_slots.acquire(waiting_run(ctx), stop).await
     }
 
     /// Runs an agent that plans or judges, once a slot for such agents is free.
@@ -297,7 +323,7 @@ impl AgentRunner {
         checkout.check_out(commit).await?;
         let mut failed_setup = None;
         if mode == RunMode::Validate && ctx.rules.setup.command.is_some() {
-            let host = (&*self.config, &self.processes, &self.egress);
+            let host = (&*self.config, &self.processes, &self.egress, &self.store);
             let touched = worktree.changed_files(base, commit).await?;
             let has_other_locks = ctx.rules.setup.covers(touched.keys().map(String::as_str));
             let target = CommitToSetUp { commit, has_other_locks };
@@ -361,7 +387,8 @@ impl AgentRunner {
             .selected_provider(&selection)
             .parse()
             .map_err(|_| Error::Configuration("provider name is missing".to_owned()))?;
-        let _lease = match admit_run(&self.store, ctx, provider.as_str()).await? {
+        let operator = &self.config.operator;
+        let _lease = match admit_run(&self.store, ctx, provider.as_str(), operator).await? {
             Admission::Granted(lease) => lease,
             Admission::ProviderBlocked { until } => {
                 return Ok(AgentRun::not_started(RunEnd::Quota { until }, provider));
@@ -430,6 +457,13 @@ impl AgentRunner {
                 }
             };
         }
+        let signed_in: Vec<PathBuf> = match (&upstream, kind, self.config.environment.get("HOME")) {
+            // Without a sandbox, the agent uses the home directory itself.
+            (None, SandboxKind::Off, Some(own)) => {
+                rules.home.iter().map(|name| Path::new(own).join(name)).collect()
+            }
+            _ => credentials.clone(),
+        };
         let setup_home = folder.setup_home(&self.config, ctx.task.id);
         let sandbox = self.sandbox(
             project,
@@ -473,6 +507,9 @@ impl AgentRunner {
         };
         let resume_prompt = continuation.map(|it| it.text + &answers_text);
         let secrets = self.secrets(rules, upstream.as_ref());
+        let agent_rules = (name.as_str(), rules);
+        let credentials = RunCredentials { is_metered: upstream.is_some(), files: &signed_in };
+        record_run_secrets(&self.store, &self.config, ctx, agent_rules, credentials).await?;
         let missing = match ctx.task_loop.pin {
             Some(pin) => folder.missing_content(pin.base).await?,
             None => MissingContent::default(),

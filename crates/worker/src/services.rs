@@ -12,6 +12,7 @@ use crate::content_cache::ContentCache;
 use crate::error::Error;
 use crate::job_context::JobContext;
 use crate::knowledge_context::Knowledge;
+use crate::maintenance::MaintenanceSwitch;
 use crate::prompts::PromptSet;
 use crate::repositories::Repositories;
 use crate::runs::AgentRunner;
@@ -32,6 +33,7 @@ pub(crate) struct Services {
     /// Plans and prompts.
     pub(crate) contents: ContentCache,
     pub(crate) agents: AgentRunner,
+    pub(crate) maintenance: MaintenanceSwitch,
 }
 
 impl Services {
@@ -66,6 +68,7 @@ impl Services {
             knowledge,
             contents,
             agents,
+            maintenance: MaintenanceSwitch::default(),
         })
     }
 

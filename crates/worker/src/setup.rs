@@ -18,6 +18,7 @@ use tamma_engine::sandbox::{self, Network, Sandbox, SandboxKind};
 use tamma_engine::secret::{Redactor, Secret};
 use tamma_engine::setup::{self, SetupCommand, SetupOutcome};
 use tamma_engine::worktree::Worktree;
+use tamma_store::Store;
 
 use crate::clock::now;
 use crate::config::WorkerConfig;
@@ -26,6 +27,7 @@ use crate::error::Error;
 use crate::failed_setup::FailedSetup;
 use crate::job_context::JobContext;
 use crate::project_context::ProjectContext;
+use crate::secret_use::record_test_secrets;
 use crate::toolchains;
 
 /// Checkout that commands of the configuration run in.
@@ -117,6 +119,9 @@ impl CommandPlace<'_> {
     }
 }
 
+/// Parts of the worker that a setup needs.
+pub(crate) type SetupHost<'a> = (&'a WorkerConfig, &'a ProcessRecords, &'a EgressProxy, &'a Store);
+
 /// Returns the home directory of setups in a task's worktree. Agents of the task can read it.
 pub(crate) fn setup_home(config: &WorkerConfig, task: TaskId) -> PathBuf {
     config.data_dir.join("homes").join(task.to_string()).join("setup")
@@ -125,7 +130,7 @@ pub(crate) fn setup_home(config: &WorkerConfig, task: TaskId) -> PathBuf {
 /// Prepares the worktree of a task, unless it is prepared already. Returns a failure that an agent
 /// may have caused and can repair.
 pub(crate) async fn set_up_worktree(
-    (config, processes, egress): (&WorkerConfig, &ProcessRecords, &EgressProxy),
+    (config, processes, egress, store): SetupHost<'_>,
     ctx: &JobContext,
     project: &ProjectContext,
     worktree: &Worktree,
@@ -147,6 +152,9 @@ pub(crate) async fn set_up_worktree(
     let Some(setup) = place.setup((config, egress), ctx, project, variables)? else {
         return Ok(None);
     };
+    if variables == TestVariables::Included {
+        record_test_secrets(store, config, ctx, "setup").await?;
+    }
     place.prepare_home(config)?;
     let which = (ctx.run_id(), now());
     let ended = worktree.set_up(&setup, which, processes, &ctx.stop).await;
@@ -184,7 +192,7 @@ pub(crate) struct CommitToSetUp {
 /// With the lock files of the base commit, the setup runs on all files of the base commit, in an
 /// empty checkout.
 pub(crate) async fn set_up_checkout(
-    (config, processes, egress): (&WorkerConfig, &ProcessRecords, &EgressProxy),
+    (config, processes, egress, store): SetupHost<'_>,
     ctx: &JobContext,
     project: &ProjectContext,
     checkout: &GateCheckout,
@@ -211,6 +219,9 @@ pub(crate) async fn set_up_checkout(
     if runs_on_base {
         checkout.empty().await?;
         checkout.check_out(base).await?;
+    }
+    if variables == TestVariables::Included {
+        record_test_secrets(store, config, ctx, "setup").await?;
     }
     place.prepare_home(config)?;
     let which = (ctx.run_id(), now());

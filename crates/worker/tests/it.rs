@@ -31,6 +31,8 @@ mod imports;
 mod large_changes;
 #[path = "it/modules.rs"]
 mod modules;
+#[path = "it/namespaces.rs"]
+mod namespaces;
 #[path = "it/people.rs"]
 mod people;
 #[path = "it/pipeline_durability.rs"]

@@ -215,15 +215,21 @@ export class Browser {
   async checkPage(page, name, { fullPage = true } = {}) {
     await page.waitForLoadState();
     await page.screenshot({ path: path.join(this.pictures, `${name}.png`), fullPage });
-    // Parts of a large change that came near are placed first: axe would see them half placed.
-    await page.waitForFunction(() => new Promise((done) => {
-      const frames = (left) => (left ? requestAnimationFrame(() => frames(left - 1)) : done(!document.querySelector("[data-load][data-busy]")));
-      frames(2);
-    }));
     await page.evaluate(axe);
-    const results = await page.evaluate(() => window.axe.run(document, { resultTypes: ["violations"] }));
+    // Parts of a large change are placed when they come near, also while axe scrolls: it would see them half
+    // placed, so it looks again at a page that changed meanwhile.
+    const parts = () => page.evaluate(() => document.querySelectorAll("[data-load]").length);
+    let results, before;
+    do {
+      await page.waitForFunction(() => new Promise((done) => {
+        const frames = (left) => (left ? requestAnimationFrame(() => frames(left - 1)) : done(!document.querySelector("[data-load][data-busy]")));
+        frames(2);
+      }));
+      before = await parts();
+      results = await page.evaluate(() => window.axe.run(document, { resultTypes: ["violations"] }));
+    } while (before !== await parts());
     for (const it of results.violations.filter((it) => ["serious", "critical"].includes(it.impact))) {
-      this.findings.failures.push(`${name}: axe ${it.id}: ${it.nodes[0].html.slice(0, 120)}`);
+      this.findings.failures.push(`${name}: axe ${it.id}: ${it.nodes[0].html.slice(0, 120)} ${it.nodes[0].any[0]?.message ?? ""}`);
     }
     const wide = await page.evaluate(() => document.documentElement.scrollWidth > document.documentElement.clientWidth);
     if (wide) this.findings.failures.push(`${name}: scrolls horizontally`);

@@ -38,7 +38,7 @@ class Malformed(Exception):
 
 DIRECTIVE = re.compile(r"<!-- (setup|exit|types): (.*?) -->")
 # Languages whose blocks are read and not typed. A generated page has its usages as `text`.
-READ = {"text", "yaml", "json", "markdown", "toml", "rust", "sql", "ini"}
+READ = {"text", "yaml", "json", "markdown", "toml", "rust", "sql", "ini", "dockerfile"}
 
 
 def commands(page: str, text: str) -> list[Command]:

@@ -45,6 +45,15 @@ NOT_RUN = [
     (r"docs/guides/agent-access\.md: (claude|codex|gemini|opencode) ", NEEDS_MODEL),
     (r"docs/pipelines\.md: tamma pipeline run ", "takes minutes; `just lab pipeline` runs it in every phase"),
     (r"docs/people\.md: claude mcp ", "needs Claude Code; `just lab mcp` runs it"),
+    (r"docs/sign-in\.md: tamma ", "needs an identity provider; `just lab identity` signs in with two"),
+    (r"docs/operating\.md: (postgres-backup |psql --command \"ALTER SYSTEM|export TAMMA_BACKUPS)",
+     "needs a PostgreSQL server of its own; `just lab restore` runs the script"),
+    (r"docs/operating\.md: curl --silent http://127\.0\.0\.1:9464/metrics", "fixed port; `just lab observe` reads it"),
+    (r"docs/organisations\.md: temporal ", "creates a namespace; the tests of the server do that"),
+    (r"docs/organisations\.md: tamma ", "divides the Tamma that the pages share; `just lab tenancy` runs it"),
+    (r"docs/kubernetes\.md: (just|skopeo|kubectl) ", "needs a registry or a cluster; `just lab image` builds the image"),
+    (r"docs/kubernetes\.md: helm ", "needs Helm; `just lab chart` runs it"),
+    (r"docs/operating\.md: tamma (serve|work) --monitoring ", "listens on fixed ports; `just lab observe` runs it"),
 ]
 
 # Commands that keep running, and the output with which they are ready. They are stopped with their folder.

@@ -8,16 +8,18 @@ use tamma_core::history::{EntryName, HistoryEntry};
 use tamma_core::ids::TaskId;
 use tamma_core::task_loop::State;
 use tamma_flow::activities::names;
-use tamma_flow::workflow_id;
+use tamma_flow::{TaskWorkflow, workflow_id};
 use tamma_store::PlanVerdict;
 use tamma_testkit::Cluster;
 use tamma_testkit::cluster::PERSON;
 use tamma_testkit::sample::SAMPLE_CONTENT;
+use tamma_testkit::temporal;
 use tamma_testkit::wait::{wait_until, wait_until_true};
+use temporalio_client::WorkflowGetResultOptions;
 
 use super::finding::Findings;
 use super::fixture::{AGENTS, CRITERION, Fixture};
-use crate::support::{components, leftover};
+use crate::support::leftover;
 
 /// Time limit for the end of a workflow.
 const TIMEOUT: Duration = Duration::from_mins(1);
@@ -148,19 +150,23 @@ impl<'a> Examiner<'a> {
         }
         // The workflow ends after its last row is written.
         let id = workflow_id(case.task);
-        let ended = async || components::workflow(self.cluster, "result", &id).await.map(Some);
+        let ended = async || {
+            let client = temporal::connect(&self.cluster.temporal_address()?).await?;
+            let handle = client.get_workflow_handle::<TaskWorkflow>(&id);
+            Ok(Some(handle.get_result(WorkflowGetResultOptions::default()).await?))
+        };
         let Ok(ended) = wait_until("the workflow", TIMEOUT, ended).await else {
             findings.add_lost("the end of the workflow");
             return Ok(());
         };
-        let status = &ended["result"];
+        let status = serde_json::to_value(ended)?;
         let expected = serde_json::json!({
             "state": task_loop.state,
             "paused": task_loop.paused.is_some(),
             "step": stored.step,
             "plan": task_loop.plan.map(|plan| plan.hash),
         });
-        if *status != expected {
+        if status != expected {
             findings
                 .add_lost(format!("a step: the workflow is at {status}, the row at {expected}"));
         }

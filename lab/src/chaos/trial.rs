@@ -246,7 +246,7 @@ impl TrialRunner {
                 }
                 Moment::Works => case.fixture.started(point.activity) > 0,
                 Moment::WaitsForTask => {
-                    let history = self.components.workflow("show", &workflow_id(case.task)).await?;
+                    let history = self.components.workflow_history(&workflow_id(case.task)).await?;
                     has_event(&history, "EVENT_TYPE_TIMER_STARTED")
                 }
                 Moment::WaitsForPerson => true,

@@ -82,17 +82,17 @@ pub(crate) struct Lane {
 }
 
 impl Lane {
-    /// Creates a task with a number and adds it. It waits at its first job, or after `passed` jobs. Its
-    /// agent calls the model at `upstream` on its host.
+    /// Creates a task with a number and adds it. It waits at its first job, or after `passed` jobs. If
+    /// there is a model at `upstream` on its host, its agent calls it.
     pub(crate) async fn add(
         cluster: &Cluster,
-        upstream: &str,
+        upstream: Option<&str>,
         number: u32,
         needs_person: bool,
         passed: usize,
     ) -> Result<Self> {
         let files = if needs_person { FILES.1 } else { FILES.0 };
-        let fixture = Fixture::configured(cluster, number, files, SETTINGS, Some(upstream)).await?;
+        let fixture = Fixture::configured(cluster, number, files, SETTINGS, upstream).await?;
         let case = TaskCase { task: task_id(number), fixture, needs_person };
         let mut stage = Stage::Plan;
         for _ in 0..passed {
@@ -123,7 +123,7 @@ impl Lane {
     }
 
     /// Approves the plan. A request whose response was lost is not repeated.
-    async fn approve(&self, cluster: &Cluster) -> Result<()> {
+    pub(crate) async fn approve(&self, cluster: &Cluster) -> Result<()> {
         let task = self.case.task;
         wait_until("the approval", REQUEST_TIMEOUT, async || {
             if !cluster.store.decisions(task).await?.is_empty() {
@@ -158,6 +158,11 @@ impl Lane {
         }
         let stuck = state.is_terminal() || state == State::HumanEscalation;
         Ok(if stuck { Err(anyhow!("task {} is {state}", self.case.task)) } else { Ok(false) })
+    }
+
+    /// Returns `true` if a person has approved the plan.
+    pub(crate) fn is_approved(&self) -> bool {
+        self.case.needs_person && !matches!(self.stage, Stage::Plan | Stage::Approval)
     }
 
     /// Returns `true` if the task waits for a person, and an agent implements it all the same.

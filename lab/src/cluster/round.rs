@@ -14,6 +14,7 @@ use super::strike::Strike;
 use super::striker::Striker;
 use crate::chaos::examination::{Baseline, Examiner, RunRule};
 use crate::chaos::finding::Findings;
+use crate::support::fleet::first_task;
 use crate::support::leftover;
 
 /// Time within which every task must go on after a strike.
@@ -21,10 +22,6 @@ const RESUME_LIMIT: Duration = Duration::from_mins(3);
 
 /// Pause between two looks at the tasks.
 const POLL: Duration = Duration::from_millis(250);
-
-/// Number of the first task. All numbers have the same length, so that no folder's name begins with
-/// another's.
-const FIRST_TASK: u32 = 1_001;
 
 /// One in this number of tasks needs approval by a person.
 const APPROVED: u32 = 4;
@@ -70,14 +67,14 @@ impl RoundRunner {
     /// jobs.
     pub(crate) async fn start(striker: Striker, tasks: u32) -> Result<Self> {
         let (lanes, baseline) = (Vec::new(), Baseline::default());
-        let mut runner = Self { striker, lanes, baseline, next: FIRST_TASK };
+        let mut runner = Self { striker, lanes, baseline, next: first_task() };
         runner.record_baseline().await?;
         let (cluster, upstream) = (&runner.striker.cluster, runner.striker.upstream());
         let first = runner.next;
         let lanes = (0..tasks).map(|at| async move {
             let passed = usize::try_from(at)? % JOBS;
-            Lane::add(cluster, upstream, first + at, passed == 0 && at.is_multiple_of(2), passed)
-                .await
+            let needs_person = passed == 0 && at.is_multiple_of(2);
+            Lane::add(cluster, Some(upstream), first + at, needs_person, passed).await
         });
         let lanes: Vec<_> = stream::iter(lanes).buffered(AT_ONCE).try_collect().await?;
         runner.next += tasks;
@@ -88,7 +85,7 @@ impl RoundRunner {
     async fn record_baseline(&mut self) -> Result<()> {
         for needs_person in [false, true] {
             let (cluster, upstream) = (&self.striker.cluster, self.striker.upstream());
-            let mut lane = Lane::add(cluster, upstream, self.next, needs_person, 0).await?;
+            let mut lane = Lane::add(cluster, Some(upstream), self.next, needs_person, 0).await?;
             self.next += 1;
             while lane.stage != Stage::End {
                 lane.release(cluster).await?;
@@ -196,8 +193,9 @@ impl RoundRunner {
         let (cluster, upstream) = (&self.striker.cluster, self.striker.upstream());
         let first = self.next;
         let count = u32::try_from(wanted - self.lanes.len())?;
-        let new = (first..first + count)
-            .map(|number| Lane::add(cluster, upstream, number, number.is_multiple_of(APPROVED), 0));
+        let new = (first..first + count).map(|number| {
+            Lane::add(cluster, Some(upstream), number, number.is_multiple_of(APPROVED), 0)
+        });
         let new: Vec<_> = stream::iter(new).buffered(AT_ONCE).try_collect().await?;
         self.next += count;
         self.lanes.extend(new);

@@ -90,25 +90,20 @@ impl Components {
         Ok(exited)
     }
 
-    /// Runs `temporal workflow` for a workflow: `show` returns its history, `result` waits for its end.
-    pub(crate) async fn workflow(&self, verb: &str, id: &str) -> Result<serde_json::Value> {
-        workflow(&self.cluster, verb, id).await
+    /// Returns the history of a workflow.
+    pub(crate) async fn workflow_history(&self, id: &str) -> Result<serde_json::Value> {
+        let output = Command::new("temporal")
+            .args(["workflow", "show", "--output", "json", "--workflow-id", id])
+            .args(["--address", &self.cluster.temporal_address()?])
+            .stdin(Stdio::null())
+            .kill_on_drop(true)
+            .output()
+            .await?;
+        if !output.status.success() {
+            bail!("`temporal workflow show` failed for `{id}`: {}", output_text(&output));
+        }
+        Ok(serde_json::from_slice(&output.stdout)?)
     }
-}
-
-/// Runs `temporal workflow` for a workflow of a cluster.
-pub(crate) async fn workflow(cluster: &Cluster, verb: &str, id: &str) -> Result<serde_json::Value> {
-    let output = Command::new("temporal")
-        .args(["workflow", verb, "--output", "json", "--workflow-id", id])
-        .args(["--address", &cluster.temporal_address()?])
-        .stdin(Stdio::null())
-        .kill_on_drop(true)
-        .output()
-        .await?;
-    if !output.status.success() {
-        bail!("`temporal workflow {verb}` failed for `{id}`: {}", output_text(&output));
-    }
-    Ok(serde_json::from_slice(&output.stdout)?)
 }
 
 /// Returns standard output and standard error on one line.

@@ -9,6 +9,7 @@ use anyhow::{Result, ensure};
 use chrono::TimeDelta;
 use tamma_core::ids::Digest;
 use tamma_server::{ApiServer, ServerConfig};
+use tamma_store::{NewSession, SessionKind, SessionProof};
 use tamma_testkit::Cluster;
 use tokio_util::sync::CancellationToken;
 
@@ -72,21 +73,32 @@ impl PageServer {
             token: TOKEN.to_owned(),
             environment: BTreeMap::new(),
             operator: tamma_testkit::operator::test_operator(),
+            keys: tamma_testkit::keys::test_keys(),
             workflow_tuning: tamma_flow::WorkflowTuning::default(),
             // These tasks have no workflows.
             reconcile_interval: std::time::Duration::from_hours(24),
             objects: tamma_store::ObjectStorage::new("/nowhere"),
+            acme: "/nowhere".into(),
             inspect_repository: None,
             read_remote_config: None,
             read_commit_file: None,
             forges: "/nowhere".into(),
+            policies: BTreeMap::new(),
             public_url: None,
             terminal: None,
         };
         let (session, token) = (Digest::of(COOKIE_SECRET.as_bytes()), Digest::of(TOKEN.as_bytes()));
         let until = chrono::Utc::now() + TimeDelta::days(1);
         cluster.store.close_session(session).await?;
-        cluster.store.open_session(session, &"Ada".parse()?, token, until).await?;
+        let new = NewSession {
+            hash: session,
+            person: &"Ada".parse()?,
+            proof: SessionProof::Token(token),
+            kind: SessionKind::Web,
+            client: None,
+            until,
+        };
+        cluster.store.open_session(new).await?;
         let server = ApiServer::bind(config, cluster.store.clone(), temporal).await?;
         let (url, stop) = (format!("http://{}", server.address()), CancellationToken::new());
         Ok(Self { url, stop: stop.clone(), served: tokio::spawn(server.run(stop)) })

@@ -1,11 +1,11 @@
-//! `tamma access`: roles of people in projects. Operators only.
+//! `tamma access`: roles of people in projects. For operators and administrators of the organisation.
 
 use std::io::Write as _;
 use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
-use tamma_server::dto::{AccessGrant, AccessImport, AccessList, ProjectAccess};
+use tamma_server::dto::{AccessCheck, AccessGrant, AccessImport, AccessList, ProjectAccess};
 
 use super::task::add::current_project;
 use super::task::list::{new_table, render_table};
@@ -29,6 +29,26 @@ pub(crate) enum Command {
     ///
     /// People who are not in the file keep their roles. The file has no effect until you import it.
     Import(ImportAccessArgs),
+    /// Show what a person can do with a task, and why
+    ///
+    /// Asks the same code that decides about requests. Nothing changes. Exits with 1 if the person cannot
+    /// do it.
+    Check(CheckArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CheckArgs {
+    /// Name of the person
+    #[arg(value_name = "NAME")]
+    person: String,
+    /// Action, such as approve, reply, pause or read
+    action: String,
+    /// Task ID, or at least four characters from its start or end
+    task: String,
+    #[command(flatten)]
+    identity: IdentityArgs,
+    #[command(flatten)]
+    target: ClientArgs,
 }
 
 #[derive(Debug, Args)]
@@ -54,7 +74,7 @@ pub(crate) struct RevokeArgs {
 
 #[derive(Debug, Args)]
 struct AccessArgs {
-    /// Apply to everyone with a token and no role of their own
+    /// Apply to everyone in the organisation who has no role of their own
     #[arg(long, conflicts_with = "person")]
     everybody: bool,
     #[arg(long, help = "Project name or ID [default: the project of this repository]")]
@@ -90,7 +110,38 @@ pub(super) fn run(command: &Command) -> Result<ExitCode> {
         Command::Revoke(RevokeArgs { person, of }) => change(person.as_ref(), None, of),
         Command::List(arguments) => list(arguments),
         Command::Import(arguments) => import(arguments),
+        Command::Check(arguments) => check(arguments),
     }
+}
+
+fn check(arguments: &CheckArgs) -> Result<ExitCode> {
+    client::block_on(&arguments.target, async {
+        let client = Client::new(&arguments.target)?;
+        let by = arguments.identity.resolve_name()?;
+        let task = client.resolve_task(&arguments.task).await?.to_string();
+        let query = [
+            ("person", arguments.person.as_str()),
+            ("action", arguments.action.as_str()),
+            ("task", task.as_str()),
+        ];
+        let check: AccessCheck = client.get_as("/access/check", &by, &query).await?;
+        if arguments.target.json {
+            output::print_json(&check)?;
+        } else {
+            writeln!(anstream::stdout().lock(), "{}", format_check(&check))?;
+        }
+        Ok(if check.allowed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    })
+}
+
+fn format_check(check: &AccessCheck) -> String {
+    let (person, action) = (sanitize(&check.person), sanitize(&check.action));
+    let verb = if check.allowed { "can" } else { "cannot" };
+    let mut text = format!("{person} {verb} {action} in {}.", sanitize(&check.project));
+    for reason in &check.reasons {
+        push_fmt(&mut text, format_args!("\n  {}", sanitize(reason)));
+    }
+    text
 }
 
 fn change(person: Option<&String>, role: Option<&String>, of: &AccessArgs) -> Result<ExitCode> {
@@ -154,8 +205,9 @@ fn remaining_role(access: &AccessList, person: &str) -> Option<String> {
     let article = if role == "approver" { "an" } else { "a" };
     let person = sanitize(person);
     Some(format!(
-        "{person} is still {article} {role} through the role for everybody. To revoke that one, \
-         run `tamma access revoke --everybody`; to end all access, `tamma person revoke {person}`."
+        "{person} is still {article} {role} through the role for everybody, if they are in the \
+         organisation. To revoke that one, run `tamma access revoke --everybody`; to end all \
+         access, `tamma person deactivate {person}`."
     ))
 }
 
@@ -172,7 +224,8 @@ fn format_access(access: &AccessList) -> String {
     let mut text = if access.projects.iter().any(has_roles) {
         render_table(&roles)
     } else {
-        "No roles yet: only operators have access. To grant one, run `tamma access grant <name> \
+        "No roles in projects. Operators have access, and people to whom the organisation (`tamma \
+         organisation list`) or a group gives a role. To grant one, run `tamma access grant <name> \
          --role viewer`."
             .to_owned()
     };
@@ -210,8 +263,10 @@ mod tests {
             changes: Vec::new(),
         };
         let note = remaining_role(&access(Some("viewer")), "Ada").expect("note");
-        let start = "Ada is still a viewer through the role for everybody.";
+        let start = "Ada is still a viewer through the role for everybody, if they are in the";
         assert!(note.starts_with(start), "{note}");
         assert_eq!(remaining_role(&access(None), "Ada"), None);
+        let text = format_access(&access(None));
+        assert!(text.contains("the organisation (`tamma organisation list`)"), "{text}");
     }
 }

@@ -7,13 +7,15 @@ use std::path::{Path, PathBuf};
 use std::process::{ExitCode, Stdio};
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use serde::Serialize;
 use serde_json::json;
 use tamma_connect::forge::Forge;
-use tamma_core::operator::OperatorConfig;
+use tamma_core::operator::{OperatorConfig, TlsSettings};
 use tamma_core::rules::{AgentRules, Rules, SandboxMode};
 use tamma_engine::sandbox;
+use tamma_keys::KeyFileError;
+use tamma_server::CertificateCheck;
 use tokio::process::Command;
 
 use super::backend_args::BackendArgs;
@@ -38,6 +40,9 @@ const LOW_FREE_SPACE: u64 = 5 << 30;
 pub(super) struct Args {
     #[command(flatten)]
     backend: BackendArgs,
+    /// Report only this check, such as `sandbox`; can be repeated
+    #[arg(long, value_name = "NAME")]
+    only: Vec<String>,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -101,8 +106,18 @@ impl DoctorCheck {
 
 pub(super) fn run(arguments: &Args) -> Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let checks =
+    let mut checks =
         runtime.block_on(run_checks(&arguments.backend, &ProgramSearch::from_environment()));
+    if let Some(unknown) =
+        arguments.only.iter().find(|only| checks.iter().all(|check| check.name != **only))
+    {
+        let mut names: Vec<_> = checks.iter().map(|check| check.name).collect();
+        names.dedup();
+        bail!("unknown check `{unknown}`; use one of {}", names.join(", "));
+    }
+    if !arguments.only.is_empty() {
+        checks.retain(|check| arguments.only.iter().any(|only| only == check.name));
+    }
     let ready = checks.iter().all(|check| check.status != CheckStatus::Missing);
     print_checks(arguments, &checks, ready)?;
     Ok(if ready { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -125,6 +140,10 @@ fn print_checks(arguments: &Args, checks: &[DoctorCheck], ready: bool) -> Result
     let failed = checks.iter().filter(|check| check.status == CheckStatus::Missing);
     let mut failed: Vec<_> = failed.map(|check| check.name).collect();
     failed.dedup();
+    // A part of the checks does not tell that a task can run.
+    if !arguments.only.is_empty() {
+        return Ok(());
+    }
     writeln!(out)?;
     if failed.is_empty() {
         writeln!(out, "Ready: tasks can run on this machine.")?;
@@ -154,11 +173,39 @@ async fn run_checks(backend: &BackendArgs, search: &ProgramSearch) -> Vec<Doctor
         Ok(data) => {
             checks.extend([check_data_folder(&data), check_disk_space(&data)]);
             checks.extend(check_operator_file(&data));
+            checks.extend(check_certificate(&operator));
+            checks.extend(check_keys(backend, &data));
             checks.extend(check_forges(&data).await);
         }
         Err(error) => checks.push(DoctorCheck::failed("data folder", error)),
     }
     checks
+}
+
+/// Checks the encryption keys. Without them, `tamma up` creates some, but only for its private Temporal
+/// server.
+fn check_keys(backend: &BackendArgs, data: &Path) -> Option<DoctorCheck> {
+    const NAME: &str = "encryption keys";
+    match backend.key_file(data).read() {
+        Ok(ring) => {
+            let active = ring.describe().into_iter().find(|key| key.active);
+            Some(match active {
+                Some(key) => DoctorCheck::passed(NAME, format!("key {} is active", key.id)),
+                None => DoctorCheck::warning(
+                    NAME,
+                    "no key is active, so nothing is sealed",
+                    "run `tamma keys activate` once all processes have the key file",
+                ),
+            })
+        }
+        Err(KeyFileError::Missing { .. }) if backend.temporal().is_none() => None,
+        Err(error) => {
+            let error = format!("{:#}", anyhow::Error::from(error));
+            let (message, help) =
+                error.split_once("\n  help: ").unwrap_or((error.as_str(), "repair the file"));
+            Some(DoctorCheck::missing(NAME, message, help))
+        }
+    }
 }
 
 async fn check_git(search: &ProgramSearch) -> DoctorCheck {
@@ -447,6 +494,31 @@ fn check_operator_file(data: &Path) -> Option<DoctorCheck> {
     let toolchains = output::pluralize(config.toolchains.len(), "toolchain");
     let variables = output::pluralize(config.test_environment.len(), "test variable");
     Some(DoctorCheck::passed(NAME, format!("{toolchains}, {variables}")))
+}
+
+/// Checks the files of the server's certificate, if the operator file names some.
+fn check_certificate(operator: &OperatorConfig) -> Option<DoctorCheck> {
+    const NAME: &str = "TLS certificate";
+    let Some(TlsSettings::Files(files)) = &operator.tls else { return None };
+    let CertificateCheck { days_left, is_key_public } = match tamma_server::check_certificate(files)
+    {
+        Ok(check) => check,
+        Err(error) => return Some(DoctorCheck::failed(NAME, error)),
+    };
+    let path = &files.certificate;
+    if is_key_public {
+        let message = format!("every user of this machine can read the key {}", files.key);
+        let help = format!("run `chmod o-r {}`", files.key);
+        return Some(DoctorCheck::warning(NAME, message, &help));
+    }
+    Some(match days_left {
+        Some(days) if days < 1 => {
+            let message = format!("{path} has expired, or expires within a day");
+            DoctorCheck::warning(NAME, message, "renew it; no restart is needed")
+        }
+        Some(days) => DoctorCheck::passed(NAME, format!("{path} is valid for {days} more days")),
+        None => DoctorCheck::passed(NAME, path),
+    })
 }
 
 /// Checks the settings of forges, if there are some, and that each forge is reachable.

@@ -5,7 +5,7 @@ use clap::Command;
 use crate::style::push_fmt;
 
 /// Groups of `tamma --help`, in order. Every visible command is in exactly one of them.
-const GROUPS: [(&str, &[&str]); 8] = [
+const GROUPS: [(&str, &[&str]); 9] = [
     ("Start", &["try", "do", "init", "doctor", "help"]),
     ("This machine", &["up", "down", "status", "logs", "service", "sign-in"]),
     (
@@ -30,8 +30,24 @@ const GROUPS: [(&str, &[&str]); 8] = [
         ],
     ),
     ("Settings", &["config", "project", "forge", "completions"]),
-    ("Team", &["knowledge", "alert", "person", "access", "audit", "permissions", "agents"]),
-    ("Servers", &["serve", "work", "migrate", "mcp", "workspace", "capacity"]),
+    (
+        "Team",
+        &[
+            "knowledge",
+            "alert",
+            "person",
+            "organisation",
+            "access",
+            "audit",
+            "permissions",
+            "agents",
+        ],
+    ),
+    ("Sign-in", &["login", "logout", "session", "token"]),
+    (
+        "Servers",
+        &["serve", "work", "migrate", "maintenance", "keys", "mcp", "workspace", "capacity"],
+    ),
     ("Evaluation", &["eval"]),
 ];
 

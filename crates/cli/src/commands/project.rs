@@ -42,6 +42,9 @@ pub(crate) struct AddProjectArgs {
         help = "Project name [default: the name of the repository]"
     )]
     project_name: Option<String>,
+    /// Name or ID of the organisation that the project belongs to
+    #[arg(long)]
+    organisation: Option<String>,
     /// Do not check that the repository is readable, for a server on another machine
     #[arg(long)]
     no_check: bool,
@@ -79,7 +82,8 @@ async fn add(arguments: &AddProjectArgs) -> Result<ExitCode> {
     }
     let client = Client::new(&arguments.target)?;
     let by = arguments.identity.resolve_name()?;
-    let new = NewProject { id: None, name, repository };
+    let organisation = arguments.organisation.clone();
+    let new = NewProject { id: None, name, repository, organisation };
     let project: RegisteredProject = client.post("/projects", &by, client::new_id(), &new).await?;
     if arguments.target.json {
         output::print_json(&project)?;

@@ -6,7 +6,7 @@ use clap::Command;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 /// Commands that people know by other names, with the command of Tamma.
-const OTHER_NAMES: [(&str, &str); 34] = [
+const OTHER_NAMES: [(&str, &str); 33] = [
     ("abandon", "answer TASK abandon"),
     ("abort", "cancel TASK"),
     ("acknowledge", "answer TASK acknowledge"),
@@ -19,7 +19,6 @@ const OTHER_NAMES: [(&str, &str); 34] = [
     ("deny", "reject TASK"),
     ("edit", "task edit TASK, or tamma revise-plan TASK TEXT"),
     ("kill", "cancel TASK"),
-    ("login", "sign-in"),
     ("merge", "accept TASK"),
     ("modify", "revise-plan TASK TEXT, or tamma change-task TASK TEXT"),
     ("new", "task add TITLE"),

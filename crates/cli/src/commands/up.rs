@@ -13,12 +13,13 @@ use serde_json::json;
 use tamma_connect::forge::Forges;
 use tamma_core::ids::ProjectId;
 use tamma_core::operator::OperatorConfig;
+use tamma_keys::Keys;
 use tamma_server::dto::{self, ProjectList};
-use tamma_store::{ObjectStorage, RegisteredProject, Store};
+use tamma_store::{ObjectStorage, RegisteredProject, Store, UpgradeFinish};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::backend_args::{BackendArgs, PromptArgs};
+use super::backend_args::{BackendArgs, MonitoringArgs, PromptArgs};
 use super::config::{self, ConfigStatus};
 use super::doctor::{self, CheckStatus};
 use super::sign_in;
@@ -29,6 +30,7 @@ use crate::progress::Progress;
 use crate::repository::Repository;
 use crate::roles::{self, Backends, ProcessRoles, SchemaStep};
 use crate::services::{self, DataFolderLock, PostgresService, ProgramSearch, TemporalService};
+use crate::temporal_connection::TemporalTarget;
 use crate::{
     background, client, commit_files, data_folder, endpoint, identity, operator_file,
     operator_token, output, remote_config,
@@ -53,6 +55,8 @@ pub(super) struct Args {
     slots: Option<u16>,
     #[command(flatten)]
     prompts: PromptArgs,
+    #[command(flatten)]
+    monitoring: MonitoringArgs,
     /// Run in the background; `tamma down` stops it
     #[arg(long)]
     detach: bool,
@@ -109,6 +113,7 @@ impl ListenArgs {
         data: &Path,
         objects: ObjectStorage,
         operator: OperatorConfig,
+        keys: Keys,
     ) -> Result<tamma_server::ServerConfig> {
         let token = match self.token.clone().filter(|token| !token.is_empty()) {
             Some(token) => token,
@@ -120,6 +125,7 @@ impl ListenArgs {
             token,
             environment: roles::environment(),
             operator,
+            keys,
             workflow_tuning: roles::workflow_tuning(self.heartbeat_seconds),
             reconcile_interval: Duration::from_secs(u64::from(self.reconcile_seconds)),
             objects,
@@ -131,6 +137,8 @@ impl ListenArgs {
             read_remote_config: Some(remote_config::reader(data, Forges::open(&forges))),
             read_commit_file: Some(commit_files::reader(&data.join("work"))),
             forges,
+            policies: operator_file::read_policies(data)?,
+            acme: data.join("acme"),
         })
     }
 }
@@ -212,7 +220,9 @@ async fn up(arguments: &Args) -> Result<ExitCode> {
     };
     // Report an invalid configuration before anything starts.
     let operator = operator_file::read(&data)?.unwrap_or_default();
-    arguments.listen.server_config(&data, arguments.backend.objects(&data), operator)?.check()?;
+    let (keys, objects) = (arguments.backend.open_keys(&data)?, arguments.backend.objects(&data));
+    arguments.listen.server_config(&data, objects, operator, keys.clone())?.check()?;
+    let temporal = arguments.backend.temporal_target(keys)?;
     let stop = CancellationToken::new();
     roles::cancel_on_signal(&stop)?;
     if arguments.background {
@@ -220,7 +230,8 @@ async fn up(arguments: &Args) -> Result<ExitCode> {
     }
     let progress = Progress::new(arguments.quiet);
     let mut private = PrivateServices::start(&arguments.backend, &lock, progress).await?;
-    let servers = (private.database_url.clone(), private.temporal_address.clone());
+    let address = private.temporal_address.clone();
+    let servers = (private.database_url.clone(), TemporalTarget { address, ..temporal });
     let result = tokio::select! {
         result = run_roles(arguments, &data, repository.as_ref(), servers, progress, &stop) => result,
         failed = private.restart_on_exit(progress, &stop) => failed,
@@ -231,15 +242,33 @@ async fn up(arguments: &Args) -> Result<ExitCode> {
     result.map(|()| ExitCode::SUCCESS)
 }
 
+/// Finishes an upgrade of the private database. No other program uses it, so programs that it has as online
+/// are those of a `tamma up` that was killed.
+async fn finish_upgrade(store: &Store) -> Result<()> {
+    if let UpgradeFinish::OlderPrograms { servers, workers } = store.finish_upgrade().await? {
+        for server in &servers {
+            store.remove_server(server).await?;
+        }
+        for worker in &workers {
+            store.remove_worker(worker).await?;
+        }
+        store.finish_upgrade().await?;
+    }
+    Ok(())
+}
+
 async fn run_roles(
     arguments: &Args,
     data: &Path,
     repository: Option<&Repository>,
-    (database, temporal): (String, String),
+    (database, temporal): (String, TemporalTarget),
     progress: Progress,
     stop: &CancellationToken,
 ) -> Result<()> {
     let backends = Backends::connect(&database, &temporal, SchemaStep::Migrate, progress).await?;
+    if arguments.backend.database().is_none() {
+        finish_upgrade(&backends.store).await?;
+    }
     let operator = operator_file::read(data)?.unwrap_or_default();
     let project = match repository {
         Some(repository) => Some(register_project(&backends.store, repository).await?),
@@ -250,8 +279,10 @@ async fn run_roles(
     let slots = arguments.slots.map(usize::from).or_else(configured).unwrap_or(DEFAULT_SLOTS);
     let objects = arguments.backend.objects(data);
     let (terminal, messages) = mpsc::unbounded_channel();
-    let server = arguments.listen.server_config(data, objects.clone(), operator.clone())?;
-    let worker = roles::worker_config(data, objects, slots, &arguments.prompts)?;
+    let keys = backends.keys.clone();
+    let server = arguments.listen.server_config(data, objects.clone(), operator.clone(), keys)?;
+    let (prompts, backend) = (&arguments.prompts, &arguments.backend);
+    let worker = roles::worker_config(data, objects, slots, prompts, backend)?;
     let public_url = server.public_url.clone();
     let roles = ProcessRoles {
         server: Some(tamma_server::ServerConfig { terminal: Some(terminal), ..server }),
@@ -261,6 +292,7 @@ async fn run_roles(
             .ok()
             .filter(|_| !arguments.quiet && !arguments.background)
             .and_then(|name| name.parse().ok()),
+        monitoring: arguments.monitoring.monitoring,
         data: data.to_owned(),
     };
     let (quiet, background) = (arguments.quiet, arguments.background);

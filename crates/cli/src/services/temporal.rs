@@ -39,12 +39,16 @@ const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\
 const PRAGMAS: [&str; 2] = ["journal_mode=wal", "synchronous=1"];
 
 /// Dynamic configuration of the server.
-const DYNAMIC_CONFIG: [&str; 3] = [
+const DYNAMIC_CONFIG: [&str; 5] = [
     // The default of 20 polls per second slows down every step.
     "history.transferProcessorMaxPollRPS=100",
     // Cancels activities at once instead of at their next heartbeat.
     "frontend.WorkerCommandsEnabled=true",
     "system.enableCancelActivityWorkerCommand=true",
+    // Projects take turns within a priority. Each partition of a task queue has turns of its own, so
+    // there is only one. Jobs in the others are still read.
+    "matching.enableFairness=true",
+    "matching.numTaskqueueWritePartitions=1",
 ];
 
 /// Search attributes of the task workflow.

@@ -7,6 +7,7 @@ use std::path::Path;
 use assert_cmd::Command;
 use insta::assert_snapshot;
 use serde_json::Value;
+use tamma_testkit::certificates::{FIRST, SECOND};
 use tempfile::TempDir;
 
 /// Simulated machine: folders for programs and data, and a working folder.
@@ -129,6 +130,19 @@ fn doctor_changes_nothing() {
 }
 
 #[test]
+fn one_check_alone_decides_if_it_is_named() {
+    let machine = DoctorFixture::complete();
+    fs::remove_file(machine.path().join("bin/gemini")).unwrap();
+    let report = machine.report(&["--only", "git"]);
+    assert_eq!(report, ("✓ git: 2.47.3".to_owned(), Some(0)));
+    let (_, code) = machine.report(&["--only", "git", "--only", "agents"]);
+    assert_eq!(code, Some(1));
+    let output = machine.doctor(&["--only", "disc"]).output().unwrap();
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(error.contains("unknown check `disc`; use one of git, PostgreSQL"), "{error}");
+}
+
+#[test]
 fn a_machine_is_not_ready_if_nothing_can_work_on_a_task() {
     let machine = DoctorFixture::complete();
     fs::remove_file(machine.path().join("bin/bwrap")).unwrap();
@@ -187,6 +201,31 @@ fn the_active_sandbox_is_shown_with_its_limits() {
 }
 
 #[test]
+fn the_certificate_and_its_key_are_read() {
+    let machine = DoctorFixture::complete();
+    let (data, certificate, key) =
+        (machine.path().join("data"), machine.path().join("it.pem"), machine.path().join("it.key"));
+    fs::create_dir(&data).unwrap();
+    let tls = format!("tls: {{certificate: {}, key: {}}}\n", certificate.display(), key.display());
+    fs::write(data.join("operator.yaml"), tls).unwrap();
+    let check = || machine.answer(&[], "TLS certificate").1;
+    let missing = check();
+    assert_eq!(missing["verdict"], "missing");
+    let message = missing["message"].as_str().unwrap();
+    assert!(message.starts_with("cannot read ") && message.contains("it.pem"), "{message}");
+    fs::write(&certificate, FIRST.0).unwrap();
+    fs::write(&key, SECOND.1).unwrap();
+    let message = check()["message"].to_string();
+    assert!(message.contains("cannot use the certificate"), "{message}");
+    fs::write(&key, FIRST.1).unwrap();
+    fs::set_permissions(&key, fs::Permissions::from_mode(0o644)).unwrap();
+    let message = check()["message"].to_string();
+    assert!(message.contains("every user of this machine can read the key"), "{message}");
+    fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).unwrap();
+    assert_eq!(check()["verdict"], "good");
+}
+
+#[test]
 fn an_old_git_and_an_invalid_configuration_fail() {
     let machine = DoctorFixture::complete();
     machine.install("git", "echo git version 2.25.1");
@@ -215,4 +254,8 @@ fn configured_servers_are_checked_without_printing_passwords() {
         assert!(check["message"].as_str().unwrap().contains("cannot reach"), "{check}");
     }
     assert!(!answer.to_string().contains("secret"));
+    // Another Temporal server needs the keys of its installation.
+    let (_, keys) = machine.answer(&arguments, "encryption keys");
+    assert_eq!(keys["verdict"], "missing");
+    assert!(keys["help"].as_str().unwrap().contains("tamma keys create"), "{keys}");
 }

@@ -21,68 +21,77 @@ fn commands_are_listed_in_groups() {
            tamma "What to do"
 
     Start:
-      try          Try Tamma with an example repository and a demo agent
-      do           Do a task in this repository: set up, start, add, follow, decide
-      init         Set up a repository and write tamma.yaml
-      doctor       Check that this machine is ready
-      help         Print help for a command
+      try           Try Tamma with an example repository and a demo agent
+      do            Do a task in this repository: set up, start, add, follow, decide
+      init          Set up a repository and write tamma.yaml
+      doctor        Check that this machine is ready
+      help          Print help for a command
 
     This machine:
-      up           Start Tamma on this machine
-      down         Stop Tamma on this machine
-      status       Show what runs on this machine, and what waits
-      logs         Show the logs of Tamma on this machine
-      service      Run Tamma as a service of your user
-      sign-in      Print a link that signs you in to the web UI
+      up            Start Tamma on this machine
+      down          Stop Tamma on this machine
+      status        Show what runs on this machine, and what waits
+      logs          Show the logs of Tamma on this machine
+      service       Run Tamma as a service of your user
+      sign-in       Print a link that signs you in to the web UI
 
     Tasks:
-      task         Add, list, show and follow tasks
-      inbox        List tasks and pipelines waiting on a person
-      top          Watch and steer tasks in the terminal
-      chat         Ask about tasks, or request actions, in plain English
-      pause        Pause a task
-      resume       Resume a paused task
-      retry        Retry failed work, or skip the wait
-      cancel       Cancel a task and keep its work
-      pipeline     Take stories through ordered phases
-      queue        Show, pause and resume merge queues
+      task          Add, list, show and follow tasks
+      inbox         List tasks and pipelines waiting on a person
+      top           Watch and steer tasks in the terminal
+      chat          Ask about tasks, or request actions, in plain English
+      pause         Pause a task
+      resume        Resume a paused task
+      retry         Retry failed work, or skip the wait
+      cancel        Cancel a task and keep its work
+      pipeline      Take stories through ordered phases
+      queue         Show, pause and resume merge queues
 
     Decisions:
-      approve      Approve a plan
-      reject       Reject a plan
-      revise-plan  Ask for another plan, or edit a plan
-      change-task  Change the request of a task, and replan
-      accept       Accept a change that awaits your review
-      reply        Reply to an agent's question
-      answer       Answer any open question, such as requesting changes
-      council      Convene the council on a task
-      rate         Rate a closed task
+      approve       Approve a plan
+      reject        Reject a plan
+      revise-plan   Ask for another plan, or edit a plan
+      change-task   Change the request of a task, and replan
+      accept        Accept a change that awaits your review
+      reply         Reply to an agent's question
+      answer        Answer any open question, such as requesting changes
+      council       Convene the council on a task
+      rate          Rate a closed task
 
     Settings:
-      config       Check, show and describe the configuration
-      project      Register and list repositories
-      forge        Add, list and check forges such as GitHub, GitLab and Gitea
-      completions  Generate a shell completion script
+      config        Check, show and describe the configuration
+      project       Register and list repositories
+      forge         Add, list and check forges such as GitHub, GitLab and Gitea
+      completions   Generate a shell completion script
 
     Team:
-      knowledge    Manage the knowledge base
-      alert        List and test alerts
-      person       Manage access tokens (operators only)
-      access       Manage the roles of people in projects (operators only)
-      audit        Verify that task histories were not tampered with
-      permissions  List the effective permissions of people and agents
-      agents       Show the agent pool: workers, runs, free slots and quotas
+      knowledge     Manage the knowledge base
+      alert         List and test alerts
+      person        Manage people and service accounts (operators only)
+      organisation  Manage organisations, their projects and their people
+      access        Manage the roles of people in projects (operators and administrators)
+      audit         Verify or export the audit log, and verify task histories
+      permissions   List the effective permissions of people and agents
+      agents        Show the agent pool: workers, runs, free slots and quotas
+
+    Sign-in:
+      login         Sign in with an identity provider
+      logout        Sign out
+      session       List and revoke sessions
+      token         Create, list and revoke access tokens
 
     Servers:
-      serve        Start the API server
-      work         Start a worker
-      migrate      Run database migrations
-      mcp          Run Tamma as an MCP server
-      workspace    List and reclaim disk space used by tasks
-      capacity     Estimate machines, databases and cost of a load
+      serve         Start the API server
+      work          Start a worker
+      migrate       Run database migrations
+      maintenance   Keep agents from starting, during maintenance (operators only)
+      keys          Create, list and rotate encryption keys
+      mcp           Run Tamma as an MCP server
+      workspace     List and reclaim disk space used by tasks
+      capacity      Estimate machines, databases and cost of a load
 
     Evaluation:
-      eval         Measure an agent on a set of tasks
+      eval          Measure an agent on a set of tasks
 
     Options:
       -h, --help     Print help

@@ -14,6 +14,7 @@ mod forge;
 mod help;
 mod init;
 mod inline_questions;
+mod keys;
 mod knowledge;
 mod machine;
 mod mcp;

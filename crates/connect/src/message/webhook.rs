@@ -15,12 +15,22 @@ pub(super) async fn send(
 ) -> Result<(), Error> {
     let body = json!({ "type": "tamma.alert", "timestamp": message.at, "data": message });
     let body = serde_json::to_vec(&body).map_err(|error| Error::Rejected(error.to_string()))?;
-    let id = message.id.to_string();
+    post(http, url, secret, &message.id.to_string(), body).await
+}
+
+/// Sends a request with an ID that is the same for every attempt.
+pub(crate) async fn post(
+    http: &reqwest::Client,
+    url: &str,
+    secret: Option<&str>,
+    id: &str,
+    body: Vec<u8>,
+) -> Result<(), Error> {
     let now = seconds_now();
     let mut request = http
         .post(url)
         .header("content-type", "application/json")
-        .header("webhook-id", &id)
+        .header("webhook-id", id)
         .header("webhook-timestamp", now.to_string());
     if let Some(secret) = secret {
         let signer = Webhook::new(secret).map_err(|_| {
@@ -29,7 +39,7 @@ pub(super) async fn send(
             Error::Rejected(reason.to_owned())
         })?;
         let signature = signer
-            .sign(&id, now, &body)
+            .sign(id, now, &body)
             .map_err(|_| Error::Rejected("cannot sign the message".to_owned()))?;
         request = request.header("webhook-signature", signature);
     }

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use strum::IntoEnumIterator as _;
 
 use super::{EntryKind, KnowledgeEntry, split_words};
+use crate::format::is_hidden_character;
 use crate::ids::{Name, Reference};
 use crate::review::patterns;
 use crate::task::TaskType;
@@ -226,13 +227,4 @@ fn find_instruction(text: &str) -> Option<String> {
 fn has_hidden_characters(text: &str) -> bool {
     // A Windows line ending is harmless; a lone carriage return can hide text.
     text.replace("\r\n", "\n").contains(is_hidden_character)
-}
-
-/// Returns true for characters that change what is read without being visible.
-fn is_hidden_character(letter: char) -> bool {
-    matches!(letter,
-        '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}'
-        | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
-        | '\u{3164}' | '\u{feff}' | '\u{ffa0}' | '\u{e0000}'..='\u{e01ef}')
-        || (letter.is_control() && !matches!(letter, '\n' | '\t'))
 }

@@ -1,6 +1,6 @@
 //! Parser for git patches, for checks of added lines and for line comments.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 use strum::{Display, EnumString};
@@ -120,6 +120,32 @@ fn parse_unchanged_path(text: &str) -> Option<String> {
     let (first, second) = text.split_at_checked(text.len() / 2)?;
     let first = parse_path(first, "a/")?;
     (parse_path(second.strip_prefix(' ')?, "b/")? == first).then_some(first)
+}
+
+/// Returns the files that a patch changes, also those that it renames, under both names. Returns `None` if
+/// a name cannot be parsed.
+pub fn changed_files(patch: &str) -> Option<BTreeSet<String>> {
+    // No content line starts with this.
+    let expected = patch.split('\n').filter(|line| line.starts_with("diff --git ")).count();
+    let (mut files, mut found) = (BTreeSet::new(), 0);
+    for row in lines(patch) {
+        match row {
+            PatchLine::File(name) => {
+                found += 1;
+                files.insert(name);
+            }
+            PatchLine::Header(header) => {
+                if let Some(renamed) = header.strip_prefix("rename from ") {
+                    files.insert(parse_path(renamed, "")?);
+                }
+            }
+            PatchLine::Hunk(..)
+            | PatchLine::Removed(_)
+            | PatchLine::Context(..)
+            | PatchLine::Added(..) => {}
+        }
+    }
+    (found == expected).then_some(files)
 }
 
 /// Returns the lines that a patch adds.
@@ -269,6 +295,18 @@ mod tests {
         assert_eq!(find_line(PATCH, "a", LineSide::Old, 2), Some("@@ -1 +1 @@"));
         assert_eq!(find_line(PATCH, "a", LineSide::Old, 3), Some("four"));
         assert_eq!(find_line(PATCH, "a", LineSide::Old, 4), None);
+    }
+
+    #[test]
+    fn changed_files_are_known_only_if_all_of_them_are() {
+        let files = changed_files(PATCH).expect("known");
+        assert_eq!(files.iter().collect::<Vec<_>>(), ["a", "b", "c", "d", "e f"]);
+        let renamed = "diff --git \"a/p/\\303\\244\" b/q\nsimilarity index 100%\n\
+                       rename from \"p/\\303\\244\"\nrename to q\n";
+        let both = BTreeSet::from(["p/ä", "q"].map(str::to_owned));
+        assert_eq!(changed_files(renamed), Some(both));
+        assert_eq!(changed_files(""), Some(BTreeSet::new()));
+        assert_eq!(changed_files("diff --git a/a b/b\nold mode 100644\nnew mode 100755\n"), None);
     }
 
     #[test]

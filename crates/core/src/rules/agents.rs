@@ -19,6 +19,7 @@ use strum::{Display, EnumString, IntoEnumIterator as _};
 use super::review::{AgentSelection, ValidatorIndependence};
 use super::sandbox::{SandboxMode, is_absolute_path};
 use super::{Rules, Tiers, is_default};
+use crate::operator::OperatorConfig;
 use crate::tier::Tier;
 
 /// Agent program and its settings. It speaks the Agent Client Protocol on standard input and
@@ -282,6 +283,15 @@ pub struct AgentPoolRules {
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "signature required by serde")]
 fn is_default_checkpoint_interval(seconds: &u32) -> bool {
     *seconds == 60
+}
+
+impl AgentPoolRules {
+    /// Returns the most agents that can work on the project at the same time: the lower limit of the
+    /// project and its operator, or `None` if neither sets one.
+    pub fn agent_limit(&self, operator: &OperatorConfig) -> Option<u16> {
+        let limits = [self.per_project, operator.agents_per_project.map(NonZeroU16::get)];
+        limits.into_iter().flatten().min()
+    }
 }
 
 impl Default for AgentPoolRules {

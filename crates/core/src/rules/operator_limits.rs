@@ -41,7 +41,7 @@ const REGISTRY_HOMES: [&str; 6] =
     [".augment", ".config/github-copilot", ".factory", ".kimi", ".qwen", ".vibe"];
 
 /// Keys of the operator file that projects may look for in theirs.
-const OPERATOR_KEYS: [&str; 11] = [
+const OPERATOR_KEYS: [&str; 12] = [
     "homes",
     "readable",
     "chat",
@@ -53,6 +53,7 @@ const OPERATOR_KEYS: [&str; 11] = [
     "weakest_sandbox",
     "alert_hosts",
     "models",
+    "agents_per_project",
 ];
 
 /// Returns the variables that hold the credentials of a built-in agent.

@@ -50,6 +50,12 @@ pub enum NextStep {
         /// Time of the retry.
         at: Timestamp,
     },
+    /// An agent starts: once a worker has a free slot, and no limit or budget is used up.
+    #[serde(rename = "slot")]
+    AgentSlot {
+        /// Next threshold of the soft timeout.
+        expected_by: Option<Timestamp>,
+    },
     /// A running job ends.
     #[serde(rename = "work")]
     JobRunning {
@@ -240,6 +246,12 @@ impl TaskLoop {
                 NextStep::Quota { provider: quota.provider.clone(), until: quota.until }
             }
             (None, Some(at)) => NextStep::RetryJob { job: job.kind, at },
+            // The start of the agent ends this state.
+            (_, None) if self.state == State::Validated && job.kind == JobKind::Implement => {
+                NextStep::AgentSlot {
+                    expected_by: self.next_timeout_stage(rules).map(|(at, _)| at),
+                }
+            }
             (_, None) => NextStep::JobRunning {
                 job: job.kind,
                 expected_by: self.next_timeout_stage(rules).map(|(at, _)| at),
@@ -275,6 +287,12 @@ impl fmt::Display for NextStep {
                 write!(f, "waiting for {provider}'s quota to reset at {}", time(until))
             }
             Self::RetryJob { job, at } => write!(f, "retrying `{job}` at {}", time(at)),
+            Self::AgentSlot { expected_by: Some(at) } => {
+                write!(f, "waiting for an agent slot, due by {}", time(at))
+            }
+            Self::AgentSlot { expected_by: None } => {
+                f.write_str("waiting for an agent slot, overdue")
+            }
             Self::JobRunning { job, expected_by: Some(at) } => {
                 write!(f, "`{job}` running, due by {}", time(at))
             }

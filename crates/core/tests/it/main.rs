@@ -2,6 +2,7 @@
 //! machine, estimates of capacity, stored formats, the state diagram and purity.
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a panic fails the test")]
 
+mod audit;
 mod capacity;
 mod formats;
 mod invariants;

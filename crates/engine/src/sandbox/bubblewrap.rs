@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
 use super::view::{FileAccess, SandboxView};
-use super::{Forward, SCRATCH_SIZE, Sandbox, launcher, path_text, syscall_filter};
+use super::{Forward, SCRATCH_SIZE, Sandbox, diagnosis, launcher, path_text, syscall_filter};
 use crate::process::{Launch, find_program};
 
 /// Separate namespaces and session, no capabilities, and an end together with the parent.
@@ -61,7 +61,7 @@ fn find() -> Result<Bubblewrap, String> {
             }
         }
     }
-    Err(last)
+    Err(diagnosis::explain(&last))
 }
 
 impl Bubblewrap {

@@ -9,7 +9,6 @@ use tamma_core::failure::{FailureKind, JobFailure};
 use tamma_core::run_queue;
 use tamma_core::task_loop::{Command, EventKind, Job, Outcome, Placement, TaskEvent, Timestamp};
 use tamma_core::version::FormatVersion;
-use temporalio_common::Priority;
 use temporalio_common::error::TimeoutType;
 use temporalio_workflow::{
     ActivityCancellationType, ActivityExecutionError, ActivityOptions, LocalActivityOptions,
@@ -21,6 +20,7 @@ use crate::AGENT_TASK_QUEUE;
 use crate::activities::{
     JobActivity, JobRequest, JobResult, has_lost_workers, is_divergence, root_message,
 };
+use crate::project_turn::project_turn;
 use crate::retries::{local_retries, worker_retries};
 
 /// Wait of a job that a worker cannot run yet, such as for another task.
@@ -211,7 +211,10 @@ async fn execute_activity(
         (Duration::from_secs(u64::from(it.tuning.heartbeat_seconds)), limit)
     });
     loop {
-        let (priority, since) = ctx.state(|it| (it.task_loop.priority, it.task_loop.since));
+        let (project, priority, since) = ctx.state(|it| {
+            let task_loop = &it.task_loop;
+            (task_loop.project, task_loop.priority, task_loop.since)
+        });
         let waited = now(ctx) - since;
         let level = run_queue::queue_level(priority, waited);
         // Only the queue of the agent pool gets long. A request that waits for too long there moves
@@ -224,7 +227,7 @@ async fn execute_activity(
             .cancellation_token(stop.clone())
             .maybe_task_queue(queue)
             .maybe_schedule_to_start_timeout(time)
-            .priority(Priority::builder().priority_key(level).build())
+            .priority(project_turn(project, Some(level)))
             .build();
         match ctx.execute_activity(activity, request.clone(), options).await {
             Err(error) if has_waited_too_long(&error) => {

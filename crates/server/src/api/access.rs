@@ -1,13 +1,15 @@
-//! Roles of people, for operators only.
+//! Roles of people, for operators and administrators of the organisation.
 
-use axum::Json;
+use axum::{Extension, Json};
 use serde::Deserialize;
+use tamma_core::ids::TaskId;
 use utoipa::IntoParams;
 
 use super::ApiState;
 use super::extract::{CurrentPerson, JsonBody, QueryParams};
-use crate::dto::{AccessGrant, AccessImport, AccessList};
+use crate::dto::{AccessCheck, AccessGrant, AccessImport, AccessList};
 use crate::problem::Problem;
+use crate::route_access::CallerRights;
 
 /// Filter for roles.
 #[derive(Debug, Default, Deserialize, IntoParams)]
@@ -24,18 +26,19 @@ pub(super) struct AccessQuery {
     responses(
         (status = OK, body = AccessList),
         (status = FORBIDDEN, body = Problem, content_type = "application/problem+json",
-            description = "The caller is not an operator."),
+            description = "The caller administers no organisation."),
     )
 )]
 pub(super) async fn list(
     state: ApiState,
+    Extension(caller): Extension<CallerRights>,
     QueryParams(query): QueryParams<AccessQuery>,
 ) -> Result<Json<AccessList>, Problem> {
     let project = match &query.project {
         Some(project) => Some(state.app.resolve_project(Some(project)).await?),
         None => None,
     };
-    Ok(Json(state.app.access_list(project).await?))
+    Ok(Json(state.app.access_list(project, &caller.rights).await?))
 }
 
 /// Grants a role in a project, or takes it away, effective immediately.
@@ -46,7 +49,7 @@ pub(super) async fn list(
     responses(
         (status = OK, body = AccessList, description = "Updated roles of the project."),
         (status = FORBIDDEN, body = Problem, content_type = "application/problem+json",
-            description = "The caller is not an operator."),
+            description = "The caller administers no organisation."),
         (status = NOT_FOUND, body = Problem, content_type = "application/problem+json",
             description = "Project not found, or no role to revoke."),
         (status = UNPROCESSABLE_ENTITY, body = Problem, content_type = "application/problem+json",
@@ -69,7 +72,7 @@ pub(super) async fn change(
     responses(
         (status = OK, body = AccessList, description = "Updated roles of the project."),
         (status = FORBIDDEN, body = Problem, content_type = "application/problem+json",
-            description = "The caller is not an operator."),
+            description = "The caller administers no organisation."),
         (status = UNPROCESSABLE_ENTITY, body = Problem, content_type = "application/problem+json",
             description = "The project's configuration has errors."),
     )
@@ -80,4 +83,38 @@ pub(super) async fn import(
     JsonBody(request): JsonBody<AccessImport>,
 ) -> Result<Json<AccessList>, Problem> {
     Ok(Json(state.app.import_access(&by, request.project.as_deref()).await?))
+}
+
+/// Person, action and task of a check.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(super) struct CheckQuery {
+    /// Name of the person.
+    person: String,
+    /// Action, such as `approve`, `pause` or `read`.
+    action: String,
+    /// ID of the task.
+    task: uuid::Uuid,
+}
+
+/// Decides what a person can do with a task, and explains the decision. Nothing changes.
+#[utoipa::path(
+    get, path = "/access/check", tag = "people", operation_id = "check_access", params(CheckQuery),
+    responses(
+        (status = OK, body = AccessCheck),
+        (status = FORBIDDEN, body = Problem, content_type = "application/problem+json",
+            description = "The caller administers no organisation."),
+        (status = NOT_FOUND, body = Problem, content_type = "application/problem+json",
+            description = "Task not found."),
+        (status = UNPROCESSABLE_ENTITY, body = Problem, content_type = "application/problem+json",
+            description = "Unknown action, or the name is not valid."),
+    )
+)]
+pub(super) async fn check(
+    state: ApiState,
+    CurrentPerson(by): CurrentPerson,
+    QueryParams(query): QueryParams<CheckQuery>,
+) -> Result<Json<AccessCheck>, Problem> {
+    let CheckQuery { person, action, task } = query;
+    Ok(Json(state.app.check_access(&by, &person, &action, TaskId(task)).await?))
 }

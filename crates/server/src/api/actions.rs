@@ -111,7 +111,7 @@ pub(super) async fn restart(
     TaskPath(task): TaskPath,
     CurrentPerson(by): CurrentPerson,
 ) -> Result<Json<TaskStatus>, Problem> {
-    Ok(Json(state.app.restart_task(task, &by).await?))
+    Ok(Json(Box::pin(state.app.restart_task(task, &by)).await?))
 }
 
 fn invalid_key() -> Error {

@@ -1,8 +1,9 @@
-//! Roles of people: granted, revoked and imported by operators.
+//! Roles of people: granted, revoked and imported by operators, and by administrators of the
+//! organisation.
 
 use std::collections::BTreeMap;
 
-use tamma_core::access::PersonRole;
+use tamma_core::access::{AccessRights, Permission, PersonRole};
 use tamma_core::ids::{Name, ProjectId};
 use tamma_core::repository_address::hide_url_credentials;
 use tamma_core::rules::PeopleRules;
@@ -10,6 +11,7 @@ use tamma_store::{AccessChange, AccessSource, ProjectRoles, RegisteredProject};
 
 use super::people::parse_name;
 use super::{App, Error, Principal};
+use crate::audit;
 use crate::clock;
 use crate::dto::{AccessGrant, AccessList, AccessRecord, ProjectAccess};
 
@@ -23,8 +25,8 @@ impl App {
         by: &Principal,
         grant: AccessGrant,
     ) -> Result<AccessList, Error> {
-        by.require_operator()?;
         let project = self.resolve_project(grant.project.as_deref()).await?;
+        by.require_administrator(project.id)?;
         let person = grant.person.as_deref().map(parse_name).transpose()?;
         let role = grant.role.as_deref().map(parse_role).transpose()?;
         let roles = self.store.project_roles(project.id).await?;
@@ -41,7 +43,7 @@ impl App {
         };
         let source = if role.is_some() { AccessSource::Granted } else { AccessSource::Revoked };
         self.save_access(by, project.id, changes, source).await?;
-        self.access_list(Some(project)).await
+        self.access_list(Some(project), &by.rights).await
     }
 
     /// Imports the roles in a repository's configuration. They replace those of the same people;
@@ -51,8 +53,8 @@ impl App {
         by: &Principal,
         project: Option<&str>,
     ) -> Result<AccessList, Error> {
-        by.require_operator()?;
         let project = self.resolve_project(project).await?;
+        by.require_administrator(project.id)?;
         let people = self.project_rules(&project.repository).await?.people;
         if people == PeopleRules::default() && !self.has_config(&project.repository).await? {
             let place = hide_url_credentials(&project.repository);
@@ -75,7 +77,7 @@ impl App {
             changes.extend(held.into_iter().map(|(person, _)| (person, Some(role))));
         }
         self.save_access(by, project.id, changes, AccessSource::Imported).await?;
-        self.access_list(Some(project)).await
+        self.access_list(Some(project), &by.rights).await
     }
 
     /// Saves new roles, all or none. A file grants `approver` at most.
@@ -100,6 +102,7 @@ impl App {
         for AccessChange { person, role, .. } in &changes {
             let person = person.as_ref().map_or("everybody", Name::as_str);
             let role = role.map_or_else(|| "none".to_owned(), |role| role.to_string());
+            audit::note_action("grant", format_args!("{role} to {person}"));
             tracing::info!(
                 %by, auth_method = %by.auth_method, person, role, %project, %source,
                 "access changed"
@@ -108,16 +111,18 @@ impl App {
         Ok(())
     }
 
-    /// Returns the roles in a project, or in all projects, with the newest changes.
+    /// Returns the roles in a project, or in all that the caller administers, with the newest changes.
     pub(crate) async fn access_list(
         &self,
         project: Option<RegisteredProject>,
+        rights: &AccessRights,
     ) -> Result<AccessList, Error> {
         let id = project.as_ref().map(|project| project.id);
-        let projects = match project {
+        let mut projects = match project {
             Some(project) => vec![project],
             None => self.store.projects().await?,
         };
+        projects.retain(|project| rights.allows(Permission::Administer, project.id));
         let names: BTreeMap<ProjectId, String> =
             projects.iter().map(|project| (project.id, project.name.clone())).collect();
         let mut access = Vec::new();
@@ -131,16 +136,19 @@ impl App {
             });
         }
         let changes = self.store.access_changes(id, MAX_CHANGES).await?;
-        let record = |change: AccessChange| AccessRecord {
-            project: names.get(&change.project).cloned().unwrap_or_default(),
-            person: change.person.map(|person| person.to_string()),
-            role: change.role.map(|role| role.to_string()),
-            by: change.by.to_string(),
-            auth_method: change.auth_method,
-            source: change.source.to_string(),
-            at: change.at,
+        let record = |change: AccessChange| {
+            Some(AccessRecord {
+                project: names.get(&change.project)?.clone(),
+                person: change.person.map(|person| person.to_string()),
+                role: change.role.map(|role| role.to_string()),
+                by: change.by.to_string(),
+                auth_method: change.auth_method,
+                source: change.source.to_string(),
+                at: change.at,
+            })
         };
-        Ok(AccessList { projects: access, changes: changes.into_iter().map(record).collect() })
+        let changes = changes.into_iter().filter_map(record).collect();
+        Ok(AccessList { projects: access, changes })
     }
 }
 
@@ -156,13 +164,13 @@ fn held_roles(roles: &ProjectRoles, person: Option<&Name>) -> Vec<(Option<Name>,
     held.filter_map(|(name, role)| Some((Some(name.parse().ok()?), *role))).collect()
 }
 
-fn parse_role(text: &str) -> Result<PersonRole, Error> {
+pub(super) fn parse_role(text: &str) -> Result<PersonRole, Error> {
     text.trim().parse().map_err(|_| {
         let text: String = text.chars().take(40).collect();
         Error::invalid(
             format!("Unknown role `{text}`."),
-            "Use viewer, member or approver. Nobody can be granted operator: operators hold the \
-             server token.",
+            "Use viewer, member or approver. `tamma organisation grant` makes an administrator. \
+             Nobody can be granted operator: operators hold the server token.",
         )
     })
 }

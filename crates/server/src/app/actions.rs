@@ -13,11 +13,13 @@ use tamma_core::requested_permissions::requested_permissions;
 use tamma_core::task::{Priority, Task, TaskEdit};
 use tamma_core::task_loop::{self, Refusal, TaskLoop};
 use tamma_flow::{ActionRequest, ActionResponse, TaskWorkflow, workflow_id};
-use temporalio_client::WorkflowExecuteUpdateOptions;
 use temporalio_client::errors::WorkflowUpdateError;
+use temporalio_client::{Client, WorkflowExecuteUpdateOptions};
 use tokio::time::error::Elapsed;
 
+use super::policies::PolicyAction;
 use super::{App, Comparison, Error, Principal, TEMPORAL_TIMEOUT};
+use crate::audit;
 use crate::clock;
 use crate::dto::{TaskAction, TaskStatus};
 
@@ -38,8 +40,10 @@ impl App {
         if task_loop.state.is_terminal() && !is_rating {
             return Err(Error::Refused(Refusal::Ended(task_loop.state).to_string()));
         }
+        audit::note_task_action(&action, task);
         // Nothing is saved for somebody who cannot act on the task.
         by.authorize(Permission::Work, task_loop.project)?;
+        Box::pin(self.check_policies(&by, PolicyAction::from(&action), &task_loop)).await?;
         let comments = match &action {
             TaskAction::Rework { lines, .. } => lines.clone(),
             _ => Vec::new(),
@@ -60,13 +64,14 @@ impl App {
         let auth = Some(by.authentication());
         let request = ActionRequest { at: clock::now(), by: by.name.clone(), auth, action };
         let key = key.unwrap_or_else(|| clock::new_id().to_string());
-        let mut sent = Box::pin(self.send_action(task, &request, &key)).await;
+        let client = self.workflow_client(task.0).await?;
+        let mut sent = Box::pin(send_action(&client, task, &request, &key)).await;
         // A workflow that was terminated or lost is replaced first, so that the task can at least be
         // cancelled.
         if matches!(sent, Ok(Err(WorkflowUpdateError::NotFound(_))))
             && matches!(Box::pin(self.compare_task(task, None)).await?, Comparison::Recovered)
         {
-            sent = Box::pin(self.send_action(task, &request, &key)).await;
+            sent = Box::pin(send_action(&client, task, &request, &key)).await;
         }
         let status = match sent {
             Ok(Ok(Ok(status))) => status,
@@ -100,34 +105,28 @@ impl App {
         task_loop: &TaskLoop,
         action: &task_loop::Action,
     ) -> Result<Permission, Error> {
+        if matches!(action, task_loop::Action::Reply { .. }) {
+            return self.reply_permission(task_loop).await;
+        }
+        Ok(Permission::from(action))
+    }
+
+    /// Returns the permission that a reply to the agent's open question needs.
+    pub(super) async fn reply_permission(&self, task_loop: &TaskLoop) -> Result<Permission, Error> {
         let open = task_loop.open_question.as_ref();
-        let question = open.and_then(|open| open.agent_question.as_ref());
-        if let (task_loop::Action::Reply { .. }, Some(question)) = (action, question) {
+        if let Some(question) = open.and_then(|open| open.agent_question.as_ref()) {
             let text = self.store.text(question).await?;
             if !requested_permissions(&text).is_empty() {
                 return Ok(Permission::Decide);
             }
         }
-        Ok(Permission::from(action))
-    }
-
-    /// Sends an action to the workflow of a task.
-    async fn send_action(
-        &self,
-        task: TaskId,
-        request: &ActionRequest,
-        key: &str,
-    ) -> Result<Result<ActionResponse, WorkflowUpdateError>, Elapsed> {
-        let options = WorkflowExecuteUpdateOptions::builder().update_id(key.to_owned()).build();
-        let handle = self.temporal.get_workflow_handle::<TaskWorkflow>(workflow_id(task));
-        let update = handle.execute_update(TaskWorkflow::ask, request.clone(), options);
-        tokio::time::timeout(TEMPORAL_TIMEOUT, update).await
+        Ok(Permission::from(task_loop::AnswerKind::Reply))
     }
 
     /// Converts a failed workflow update to an error for the person.
     pub(super) async fn update_error(&self, task: TaskId, error: WorkflowUpdateError) -> Error {
         match error {
-            WorkflowUpdateError::Failed(failure) => Error::Refused(failure.message.clone()),
+            WorkflowUpdateError::Failed(failure) => self.refused_update(*failure).await,
             // The workflow is closed, or its history has passed the retention period.
             WorkflowUpdateError::NotFound(status) => match self.task_loop(task).await {
                 Ok(task_loop) if task_loop.state.is_terminal() => {
@@ -241,6 +240,19 @@ impl App {
             reason,
         })
     }
+}
+
+/// Sends an action to the workflow of a task.
+async fn send_action(
+    client: &Client,
+    task: TaskId,
+    request: &ActionRequest,
+    key: &str,
+) -> Result<Result<ActionResponse, WorkflowUpdateError>, Elapsed> {
+    let options = WorkflowExecuteUpdateOptions::builder().update_id(key.to_owned()).build();
+    let handle = client.get_workflow_handle::<TaskWorkflow>(workflow_id(task));
+    let update = handle.execute_update(TaskWorkflow::ask, request.clone(), options);
+    tokio::time::timeout(TEMPORAL_TIMEOUT, update).await
 }
 
 /// Returns the current labels with some added and others removed.

@@ -14,13 +14,12 @@ use tamma_core::plan::Plan;
 use tamma_core::rules::Rules;
 use tamma_core::task::{MAX_TITLE_CHARS, Task, is_title};
 use tamma_core::task_loop::{TaskLoop, TaskReceived, begin};
-use tamma_core::version::Edition;
 use tamma_flow::{
     TASK_QUEUE, TaskWorkflow, WorkflowInput, WorkflowOrigin, search_attributes, workflow_id,
 };
 use temporalio_client::errors::WorkflowStartError;
 use temporalio_client::{
-    WorkflowFetchHistoryOptions, WorkflowIdConflictPolicy, WorkflowIdReusePolicy,
+    Client, WorkflowFetchHistoryOptions, WorkflowIdConflictPolicy, WorkflowIdReusePolicy,
     WorkflowStartOptions,
 };
 use temporalio_common::protos::temporal::api::history::v1::HistoryEvent;
@@ -28,6 +27,7 @@ use temporalio_common::protos::temporal::api::history::v1::history_event::Attrib
 use temporalio_common::search_attributes::SearchAttributes;
 
 use super::{App, Error, Principal, TEMPORAL_TIMEOUT};
+use crate::audit;
 use crate::clock;
 use crate::dto::{AddedTask, NewTask};
 
@@ -56,6 +56,7 @@ impl App {
         validate_new_task(&new)?;
         let id = TaskId(new.id.unwrap_or_else(clock::new_id));
         let project = self.resolve_project(new.project.as_deref()).await?;
+        audit::note_task_action(audit::ADD_TASK, id);
         by.authorize(Permission::Work, project.id)?;
         let rules = self.project_rules(&project.repository).await?;
         let submitted_plan = new.plan.take();
@@ -90,6 +91,7 @@ impl App {
             None => None,
         };
         let auth = Some(by.authentication());
+        let behaviour = self.new_task_behaviour().await?;
         let received = TaskReceived {
             task: id,
             project: task.project,
@@ -98,18 +100,20 @@ impl App {
             by: Actor::Person(by.name),
             auth,
             submitted_plan,
-            edition: Edition::NEWEST,
+            edition: behaviour.edition,
         };
         let first = begin(&received, &rules);
         let origin = WorkflowOrigin::New { received, task: Box::new(task.clone()) };
-        let input = WorkflowInput { rules: rules.clone(), tuning: self.workflow_tuning, origin };
+        let tuning = self.tuning_for(behaviour);
+        let input = WorkflowInput { rules: rules.clone(), tuning, origin };
         let reuse = WorkflowIdReusePolicy::RejectDuplicate;
-        let started = self.start_workflow(&task.title, input, &first.next, reuse).await?;
+        let client = self.place_workflow(id.0, project.id).await?;
+        let started = start_workflow(&client, input, &first.next, reuse).await?;
         let created = matches!(started, StartedWorkflow::New(_));
         if created {
             self.store.insert_task(&task, &first, &rules).await?;
         } else {
-            self.save_started_task(&task).await?;
+            self.save_started_task(&client, &task).await?;
         }
         Ok(AddedTask { created, task: self.task_card(id).await? })
     }
@@ -142,8 +146,8 @@ impl App {
 
     /// Saves a task whose workflow an earlier request has started. Time, person and rules come
     /// from the workflow's input, because those of this request can differ.
-    async fn save_started_task(&self, task: &Task) -> Result<(), Error> {
-        let WorkflowInput { rules, origin, .. } = self.workflow_input(task.id).await?;
+    async fn save_started_task(&self, client: &Client, task: &Task) -> Result<(), Error> {
+        let WorkflowInput { rules, origin, .. } = self.workflow_input(client, task.id).await?;
         let WorkflowOrigin::New { received, task: started } = origin else {
             // A continued workflow was saved during its first run.
             return Ok(());
@@ -156,46 +160,47 @@ impl App {
     }
 
     /// Returns the input of a task's workflow, from the first event of its history.
-    pub(super) async fn workflow_input(&self, task: TaskId) -> Result<WorkflowInput, Error> {
+    pub(super) async fn workflow_input(
+        &self,
+        client: &Client,
+        task: TaskId,
+    ) -> Result<WorkflowInput, Error> {
         let unavailable = |source| Error::Unavailable { what: "Temporal", source };
-        let handle = self.temporal.get_workflow_handle::<TaskWorkflow>(workflow_id(task));
+        let handle = client.get_workflow_handle::<TaskWorkflow>(workflow_id(task));
         let mut history = handle.fetch_history(WorkflowFetchHistoryOptions::default());
         let event = match tokio::time::timeout(TEMPORAL_TIMEOUT, history.next()).await {
             Ok(Some(event)) => event.map_err(|error| unavailable(error.into()))?,
             Ok(None) => return Err(unavailable("the workflow has no history".into())),
             Err(late) => return Err(unavailable(late.into())),
         };
-        workflow_input(event)
+        workflow_input(self.open_payloads(event).await?)
     }
+}
 
-    /// Starts the workflow of a task at a state of its state machine.
-    pub(super) async fn start_workflow(
-        &self,
-        title: &str,
-        input: WorkflowInput,
-        task_loop: &TaskLoop,
-        reuse: WorkflowIdReusePolicy,
-    ) -> Result<StartedWorkflow, Error> {
-        let options = WorkflowStartOptions::new(TASK_QUEUE.to_owned(), workflow_id(task_loop.task))
-            .id_conflict_policy(WorkflowIdConflictPolicy::Fail)
-            .id_reuse_policy(reuse)
-            .task_timeout(TASK_TIMEOUT)
-            .search_attributes(SearchAttributes::new(search_attributes::initial_values(task_loop)))
-            .static_summary(title.to_owned())
-            .build();
-        let started = self.temporal.start_workflow(TaskWorkflow::run, input, options);
-        match tokio::time::timeout(TEMPORAL_TIMEOUT, started).await {
-            Ok(Ok(handle)) => {
-                Ok(StartedWorkflow::New(handle.run_id().unwrap_or_default().to_owned()))
-            }
-            // Started by an earlier request; it may already be closed.
-            Ok(Err(WorkflowStartError::AlreadyStarted { .. })) => Ok(StartedWorkflow::Existing),
-            Ok(Err(error @ WorkflowStartError::PayloadConversion(_))) => {
-                Err(Error::Internal(error.into()))
-            }
-            Ok(Err(error)) => Err(Error::Unavailable { what: "Temporal", source: error.into() }),
-            Err(late) => Err(Error::Unavailable { what: "Temporal", source: late.into() }),
+/// Starts the workflow of a task at a state of its state machine.
+pub(super) async fn start_workflow(
+    client: &Client,
+    input: WorkflowInput,
+    task_loop: &TaskLoop,
+    reuse: WorkflowIdReusePolicy,
+) -> Result<StartedWorkflow, Error> {
+    let options = WorkflowStartOptions::new(TASK_QUEUE.to_owned(), workflow_id(task_loop.task))
+        .id_conflict_policy(WorkflowIdConflictPolicy::Fail)
+        .id_reuse_policy(reuse)
+        .task_timeout(TASK_TIMEOUT)
+        .search_attributes(SearchAttributes::new(search_attributes::initial_values(task_loop)))
+        // No summary: Temporal's client would not seal it.
+        .build();
+    let started = client.start_workflow(TaskWorkflow::run, input, options);
+    match tokio::time::timeout(TEMPORAL_TIMEOUT, started).await {
+        Ok(Ok(handle)) => Ok(StartedWorkflow::New(handle.run_id().unwrap_or_default().to_owned())),
+        // Started by an earlier request; it may already be closed.
+        Ok(Err(WorkflowStartError::AlreadyStarted { .. })) => Ok(StartedWorkflow::Existing),
+        Ok(Err(error @ WorkflowStartError::PayloadConversion(_))) => {
+            Err(Error::Internal(error.into()))
         }
+        Ok(Err(error)) => Err(Error::Unavailable { what: "Temporal", source: error.into() }),
+        Err(late) => Err(Error::Unavailable { what: "Temporal", source: late.into() }),
     }
 }
 

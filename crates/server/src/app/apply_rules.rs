@@ -88,7 +88,8 @@ impl App {
         };
         let options =
             WorkflowExecuteUpdateOptions::builder().update_id(clock::new_id().to_string()).build();
-        let handle = self.temporal.get_workflow_handle::<TaskWorkflow>(workflow_id(task));
+        let client = self.workflow_client(task.0).await?;
+        let handle = client.get_workflow_handle::<TaskWorkflow>(workflow_id(task));
         let update = handle.execute_update(TaskWorkflow::change_rules, changed, options);
         match tokio::time::timeout(TEMPORAL_TIMEOUT, update).await {
             Ok(Ok(Ok(status))) => Ok(status.state),

@@ -1,4 +1,4 @@
-//! Verification of histories against their hash chains.
+//! Verification of histories against their hash chains, and pages of the audit log.
 
 use tamma_core::ids::TaskId;
 use tamma_core::time::Timestamp;
@@ -6,7 +6,9 @@ use tamma_store::HistoryAudit;
 
 use super::queries::invalid_cursor;
 use super::{App, Error, PageRequest};
-use crate::dto::{AuditPage, BrokenHistory, VerifiedHistory};
+use crate::dto::{
+    AuditLogEnd, AuditLogEntry, AuditLogPage, AuditPage, BrokenHistory, VerifiedHistory,
+};
 
 impl App {
     /// Verifies the history of one task.
@@ -37,6 +39,21 @@ impl App {
             histories.push(self.verify_history(task, archived_before).await?);
         }
         Ok(AuditPage { histories, next })
+    }
+
+    /// Returns entries of the audit log after a position.
+    pub(crate) async fn audit_log(&self, after: u64, limit: u32) -> Result<AuditLogPage, Error> {
+        let pending = self.store.pending_audit().await?;
+        let page = self.store.audit_log(after, limit).await?;
+        let entries = page.entries.into_iter().map(|entry| AuditLogEntry {
+            position: entry.position,
+            previous: entry.previous.to_string(),
+            hash: entry.hash.to_string(),
+            content: entry.content,
+        });
+        let head = AuditLogEnd { position: page.head.position, hash: page.head.hash.to_string() };
+        let (pending, oldest_pending) = (pending.count, pending.oldest);
+        Ok(AuditLogPage { entries: entries.collect(), head, pending, oldest_pending })
     }
 
     async fn verify_history(

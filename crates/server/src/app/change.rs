@@ -1,5 +1,6 @@
 //! Change of a task under review, and people's comments on its lines.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use tamma_core::actor::Actor;
@@ -327,6 +328,20 @@ impl App {
         };
         let checks = self.store.checks(id).await?;
         Ok(checks.into_iter().rev().find_map(|check| of(check.record)))
+    }
+
+    /// Returns the files that a commit changes; `None` if its patch is missing or incomplete.
+    pub(super) async fn changed_files(
+        &self,
+        id: TaskId,
+        commit: CommitId,
+    ) -> Result<Option<BTreeSet<String>>, Error> {
+        let Some(reviewed) = self.latest_review(id, Some(commit)).await? else { return Ok(None) };
+        if reviewed.is_diff_truncated {
+            return Ok(None);
+        }
+        let Some(patch) = self.load_patch(&reviewed).await? else { return Ok(None) };
+        Ok(patch::changed_files(&patch))
     }
 
     async fn load_patch(&self, reviewed: &ReviewCheck) -> Result<Option<String>, Error> {

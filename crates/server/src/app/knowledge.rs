@@ -16,6 +16,7 @@ use tamma_store::{Conflict, KnowledgeAction, KnowledgeFilter, MatchRole, StoredE
 use uuid::Uuid;
 
 use super::{App, Error, Principal};
+use crate::audit;
 use crate::clock;
 use crate::dto::{
     KnowledgeChange, KnowledgeCheckRequest, KnowledgeCheckResult, KnowledgeDecision, KnowledgeEdit,
@@ -40,6 +41,31 @@ impl App {
         Ok(self.store.list_knowledge(&filter).await?.len() as u64)
     }
 
+    /// Checks a permission in the scope of an entry. Nobody but an operator decides for all projects,
+    /// or proposes for several organisations.
+    async fn authorize_scope(
+        &self,
+        by: &Principal,
+        permission: Permission,
+        scope: EntryScope,
+    ) -> Result<(), Error> {
+        match (scope, permission) {
+            (EntryScope::Project(project), _) => by.authorize(permission, project),
+            (EntryScope::Organisation, Permission::Work)
+                if self.identity.has_several_organisations().await? =>
+            {
+                by.require_operator()
+            }
+            (EntryScope::Organisation, Permission::Read | Permission::Work) => {
+                by.authorize_anywhere(permission)
+            }
+            (
+                EntryScope::Organisation,
+                Permission::Decide | Permission::Administer | Permission::Operate,
+            ) => by.require_operator(),
+        }
+    }
+
     /// Adds a pending entry, or returns the existing entry with the same ID.
     pub(crate) async fn add_knowledge(
         &self,
@@ -51,7 +77,7 @@ impl App {
         } else {
             EntryScope::Project(self.resolve_project(new.project.as_deref()).await?.id)
         };
-        authorize_scope(by, Permission::Work, scope)?;
+        self.authorize_scope(by, Permission::Work, scope).await?;
         let action = if new.imported { KnowledgeAction::Imported } else { KnowledgeAction::Added };
         let owner = new.owner.as_deref().map(parse_name).transpose()?;
         let entry = KnowledgeEntry {
@@ -152,7 +178,8 @@ impl App {
     ) -> Result<KnowledgeEntryDetail, Error> {
         let stored = self.store.knowledge_entry(self.resolve_entry_id(id_or_digits).await?).await?;
         let mut entry = stored.entry;
-        authorize_scope(by, Permission::Decide, entry.scope)?;
+        audit::note_action(decision.status, entry.id);
+        self.authorize_scope(by, Permission::Decide, entry.scope).await?;
         if !entry.status.can_become(decision.status) {
             return Err(Error::Refused(format!(
                 "The entry is {}, so it cannot become {}.",
@@ -201,8 +228,8 @@ impl App {
         } else {
             Permission::Decide
         };
-        authorize_scope(by, permission, before.scope)?;
-        authorize_scope(by, permission, entry.scope)?;
+        self.authorize_scope(by, permission, before.scope).await?;
+        self.authorize_scope(by, permission, entry.scope).await?;
         entry.status = EntryStatus::Pending;
         // An edit does not change where the entry comes from.
         entry.origin = before.origin;
@@ -307,19 +334,6 @@ impl App {
             Some(knowledge_match(it.role, &it.matched, &stored.entry, it.shown))
         });
         Ok(matches.collect())
-    }
-}
-
-/// Checks a permission in the scope of an entry. Nobody but an operator decides for all projects.
-fn authorize_scope(by: &Principal, permission: Permission, scope: EntryScope) -> Result<(), Error> {
-    match (scope, permission) {
-        (EntryScope::Project(project), _) => by.authorize(permission, project),
-        (EntryScope::Organisation, Permission::Read | Permission::Work) => {
-            by.authorize_anywhere(permission)
-        }
-        (EntryScope::Organisation, Permission::Decide | Permission::Operate) => {
-            by.require_operator()
-        }
     }
 }
 

@@ -14,8 +14,10 @@ use temporalio_client::WorkflowExecuteUpdateOptions;
 use temporalio_client::errors::WorkflowUpdateError;
 
 use super::{App, Error, Principal, TEMPORAL_TIMEOUT};
+use crate::audit;
 use crate::clock;
 use crate::dto::{MergeQueueActionBody, MergeQueueView, QueueBuildView, QueueEntryView};
+use crate::temporal_namespace::client_in;
 
 /// Maximum number of entries that are shown for each queue.
 const MAX_ENTRIES: u32 = 100;
@@ -67,6 +69,8 @@ impl App {
             )
         };
         let stored = self.store.merge_queue(&id).await?.ok_or_else(missing)?;
+        let action = if pause { "pause" } else { "resume" };
+        audit::note_action(action, format!("{}/{}/{}", id.forge, id.repository, id.branch));
         by.authorize(Permission::Decide, stored.project)?;
         let reason = reason.filter(|it| !it.trim().is_empty());
         let reason = reason.unwrap_or_else(|| format!("paused by {}", by.name));
@@ -77,16 +81,16 @@ impl App {
         let action = if pause { QueueAction::Pause { reason } } else { QueueAction::Resume };
         let request = QueueActionRequest { at: clock::now(), by: by.name.clone(), action };
         let queue = address(&stored);
-        let handle = self
-            .temporal
-            .get_workflow_handle::<MergeQueueWorkflow>(merge_queue_workflow_id(&queue));
+        let client = client_in(&self.temporal, stored.namespace.as_deref());
+        let handle =
+            client.get_workflow_handle::<MergeQueueWorkflow>(merge_queue_workflow_id(&queue));
         let key = clock::new_id().to_string();
         let options = WorkflowExecuteUpdateOptions::builder().update_id(key).build();
         let update = handle.execute_update(MergeQueueWorkflow::act, request, options);
         match tokio::time::timeout(TEMPORAL_TIMEOUT, update).await {
             Ok(Ok(())) => {}
             Ok(Err(WorkflowUpdateError::Failed(failure))) => {
-                return Err(Error::Refused(failure.message.clone()));
+                return Err(self.refused_update(*failure).await);
             }
             Ok(Err(WorkflowUpdateError::NotFound(_))) => {
                 return Err(Error::Refused(format!("the merge queue of {queue} is not running")));

@@ -11,6 +11,7 @@ use tamma_core::rules::AgentRole;
 use tamma_policy::RolePolicy;
 
 use super::{App, Error};
+use crate::audit;
 use crate::dto::{AgentPermission, EffectivePermissions, PersonPermissions, RolePermissions};
 
 /// Person that a request acts for, with the method that identified them and their rights.
@@ -22,6 +23,9 @@ pub(crate) struct Principal {
     pub(crate) interface: RequestInterface,
     /// Rights of the token: those of its owner, or of an operator.
     pub(crate) rights: AccessRights,
+    /// Set if the person can manage their own tokens and sessions. A token with a limit cannot, so
+    /// that it gives nobody more than it has.
+    pub(crate) manages_credentials: bool,
 }
 
 impl Principal {
@@ -42,6 +46,7 @@ impl Principal {
         permission: Permission,
         project: ProjectId,
     ) -> Result<(), Error> {
+        audit::note_policy(permission, self.rights.role(project), Some(project));
         if !self.rights.allows(permission, project) {
             return Err(forbidden(&self.to_string(), permission, self.rights.role(project)));
         }
@@ -53,6 +58,7 @@ impl Principal {
 
     /// Checks that the person has a permission in at least one project.
     pub(crate) fn authorize_anywhere(&self, permission: Permission) -> Result<(), Error> {
+        audit::note_policy(permission, self.rights.highest_role(), None);
         if !self.rights.allows_anywhere(permission) {
             return Err(forbidden(&self.to_string(), permission, self.rights.highest_role()));
         }
@@ -64,11 +70,26 @@ impl Principal {
 
     /// Checks that the caller is an operator.
     pub(crate) fn require_operator(&self) -> Result<(), Error> {
+        audit::note_policy(Permission::Operate, self.rights.highest_role(), None);
         if self.rights.allows_anywhere(Permission::Operate) {
             return Ok(());
         }
         tracing::warn!(by = %self, auth_method = %self.auth_method, "operator permission denied");
         Err(Error::NotOperator)
+    }
+
+    /// Checks that the caller administers the organisation of a project.
+    pub(crate) fn require_administrator(&self, project: ProjectId) -> Result<(), Error> {
+        let role = self.rights.role(project);
+        audit::note_policy(Permission::Administer, role, Some(project));
+        if self.rights.allows(Permission::Administer, project) {
+            return Ok(());
+        }
+        tracing::warn!(
+            by = %self, auth_method = %self.auth_method, %project,
+            "administrator permission denied"
+        );
+        Err(Error::NotAdministrator)
     }
 }
 
@@ -137,8 +158,6 @@ impl App {
 /// Records a refusal and returns it.
 pub(crate) fn forbidden(by: &str, permission: Permission, role: Option<AccessRole>) -> Error {
     let role_text = role.map_or_else(|| "none".to_owned(), |role| role.to_string());
-    // Operators are never refused, so it was a personal token.
-    let auth_method = AuthMethod::OwnToken;
-    tracing::warn!(%by, %auth_method, %permission, role = %role_text, "permission denied");
+    tracing::warn!(%by, %permission, role = %role_text, "permission denied");
     Error::Forbidden { by: by.to_owned(), permission, role }
 }

@@ -14,7 +14,6 @@ use tamma_core::pipeline::{
 };
 use tamma_core::pipeline_alert::alert_for;
 use tamma_core::rules::Rules;
-use tamma_core::version::Edition;
 use tamma_flow::pipeline::{
     PipelineAction as FlowAction, PipelineActionRequest, PipelineInput, PipelineWorkflow,
 };
@@ -27,6 +26,7 @@ use temporalio_client::{
 };
 
 use super::{App, Error, Principal, TEMPORAL_TIMEOUT};
+use crate::audit;
 use crate::clock;
 use crate::dto::{EarlierPhase, NewPipelineRun, PhaseOutput, PipelineAction, PipelineView};
 
@@ -93,6 +93,7 @@ impl App {
         }
         // Workers load the rules by their version.
         self.store.save_rules(rules).await?;
+        let behaviour = self.new_task_behaviour().await?;
         let input = PipelineInput {
             pipeline: story.id,
             project: story.project,
@@ -100,8 +101,8 @@ impl App {
             started_by: by.name.clone(),
             at: clock::now(),
             rules: rules.clone(),
-            tuning: self.workflow_tuning,
-            edition: Edition::NEWEST,
+            tuning: self.tuning_for(behaviour),
+            edition: behaviour.edition,
             run,
             base: story.base,
             carried: None,
@@ -126,9 +127,14 @@ impl App {
                 .id_conflict_policy(WorkflowIdConflictPolicy::Fail)
                 .id_reuse_policy(WorkflowIdReusePolicy::AllowDuplicate)
                 .task_timeout(TASK_TIMEOUT)
-                .static_summary(format!("{} {}", story.feature_dir, story.story_id))
                 .build();
-        let started = self.temporal.start_workflow(PipelineWorkflow::run, input, options);
+        // Later runs stay where the first one was, and so do the tasks of the story.
+        let client = if story.number == 0 {
+            self.place_workflow(story.id.0, story.project).await?
+        } else {
+            self.workflow_client(story.id.0).await?
+        };
+        let started = client.start_workflow(PipelineWorkflow::run, input, options);
         match tokio::time::timeout(TEMPORAL_TIMEOUT, started).await {
             Ok(Ok(_)) => {}
             Ok(Err(WorkflowStartError::AlreadyStarted { .. })) => {
@@ -155,6 +161,7 @@ impl App {
         action: PipelineAction,
     ) -> Result<PipelineView, Error> {
         let story = self.store.pipeline(id).await?;
+        audit::note_action(action, id);
         by.authorize(action.permission(), story.project)?;
         let action = match action {
             PipelineAction::Resume => return self.resume_pipeline(by, &story).await,
@@ -168,14 +175,14 @@ impl App {
         let request = PipelineActionRequest { at: clock::now(), by: by.name.clone(), action };
         let key = clock::new_id().to_string();
         let options = WorkflowExecuteUpdateOptions::builder().update_id(key).build();
-        let handle =
-            self.temporal.get_workflow_handle::<PipelineWorkflow>(pipeline_workflow_id(id));
+        let client = self.workflow_client(id.0).await?;
+        let handle = client.get_workflow_handle::<PipelineWorkflow>(pipeline_workflow_id(id));
         let update = handle.execute_update(PipelineWorkflow::act, request, options);
         match tokio::time::timeout(TEMPORAL_TIMEOUT, update).await {
             Ok(Ok(Ok(_))) => self.pipeline_view(id).await,
             Ok(Ok(Err(refusal))) => Err(Error::Refused(refusal)),
             Ok(Err(WorkflowUpdateError::Failed(failure))) => {
-                Err(Error::Refused(failure.message.clone()))
+                Err(self.refused_update(*failure).await)
             }
             Ok(Err(WorkflowUpdateError::NotFound(_))) => {
                 let ended = || format!("the run of {} has ended", story.story_id);

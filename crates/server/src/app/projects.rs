@@ -18,7 +18,7 @@ impl App {
     ) -> Result<RegisteredProject, Error> {
         // Workers execute commands from a project's configuration, so only operators register one.
         by.require_operator()?;
-        let NewProject { id, name, repository } = new;
+        let NewProject { id, name, repository, organisation } = new;
         if name.trim().is_empty() || name.chars().count() > 100 {
             return Err(Error::invalid(
                 "The project name must have 1 to 100 characters.",
@@ -31,6 +31,10 @@ impl App {
                 "Give the absolute path of the repository on the server, or an https or ssh URL.",
             ));
         }
+        let organisation = match &organisation {
+            Some(organisation) => Some(self.resolve_organisation(organisation).await?.id),
+            None => None,
+        };
         let id = match id {
             Some(id) => ProjectId(id),
             None => match self.store.project_by_repository(&repository).await? {
@@ -41,6 +45,9 @@ impl App {
         let project = RegisteredProject { id, name, repository };
         match self.store.register_project(&project).await {
             Ok(()) => {
+                if let Some(organisation) = organisation {
+                    self.store.move_project(project.id, organisation).await?;
+                }
                 tracing::info!(
                     %by, auth_method = %by.auth_method, project = project.name, "project registered"
                 );

@@ -127,7 +127,8 @@ impl App {
 
     /// Sends news to the workflow of a task. Returns `false` if there is none.
     async fn signal_task(&self, task: TaskId, signal: ForgeSignal) -> Result<bool, Error> {
-        let handle = self.temporal.get_workflow_handle::<TaskWorkflow>(workflow_id(task));
+        let client = self.workflow_client(task.0).await?;
+        let handle = client.get_workflow_handle::<TaskWorkflow>(workflow_id(task));
         let options = WorkflowSignalOptions::builder().build();
         let sent = handle.signal(TaskWorkflow::observe_forge, signal, options);
         match tokio::time::timeout(TEMPORAL_TIMEOUT, sent).await {

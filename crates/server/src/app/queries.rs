@@ -6,7 +6,8 @@ use tamma_core::ids::{ProjectId, TaskId};
 use tamma_core::task_loop::{self, TaskLoop, allowed_answers};
 use tamma_core::time::Timestamp;
 use tamma_core::update_clock::UpdateClock;
-use tamma_store::{ListPosition, ListedTask, TaskFilter};
+use tamma_store::{ListPosition, ListedTask, Store, TaskFilter};
+use temporalio_client::Client;
 use temporalio_client::tonic::Request;
 use temporalio_common::protos::temporal::api::workflowservice::v1::GetSystemInfoRequest;
 use uuid::Uuid;
@@ -308,17 +309,22 @@ impl App {
 
     /// Checks the connections to the database and to Temporal.
     pub(crate) async fn health(&self) -> Health {
-        let store = async { self.store.ping().await.is_ok() };
-        let temporal = async {
-            let mut service = self.temporal.connection().workflow_service();
-            service.get_system_info(Request::new(GetSystemInfoRequest::default())).await.is_ok()
-        };
-        let (store, temporal) = tokio::join!(
-            async { tokio::time::timeout(HEALTH_TIMEOUT, store).await.unwrap_or(false) },
-            async { tokio::time::timeout(HEALTH_TIMEOUT, temporal).await.unwrap_or(false) },
-        );
-        Health { healthy: store && temporal, store, temporal }
+        check_backends(&self.store, &self.temporal).await
     }
+}
+
+/// Checks that the database and Temporal respond.
+pub(crate) async fn check_backends(store: &Store, temporal: &Client) -> Health {
+    let store = async { store.ping().await.is_ok() };
+    let temporal = async {
+        let mut service = temporal.connection().workflow_service();
+        service.get_system_info(Request::new(GetSystemInfoRequest::default())).await.is_ok()
+    };
+    let (store, temporal) = tokio::join!(
+        async { tokio::time::timeout(HEALTH_TIMEOUT, store).await.unwrap_or(false) },
+        async { tokio::time::timeout(HEALTH_TIMEOUT, temporal).await.unwrap_or(false) },
+    );
+    Health { healthy: store && temporal, store, temporal }
 }
 
 fn approvals(task_loop: &TaskLoop) -> Vec<PlanApproval> {

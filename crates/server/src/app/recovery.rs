@@ -13,19 +13,19 @@ use tamma_core::reconciliation::{
 use tamma_core::task_loop::{EventKind, Refusal, StepRecord, TaskEvent, begin, step};
 use tamma_core::version::FormatVersion;
 use tamma_flow::{
-    CarriedState, TaskStatus as WorkflowStatus, TaskWorkflow, WorkflowInput, WorkflowOrigin,
-    workflow_id,
+    CarriedState, NAMESPACE, TaskStatus as WorkflowStatus, TaskWorkflow, WorkflowInput,
+    WorkflowOrigin, failure_message, workflow_id,
 };
 use temporalio_client::errors::{WorkflowInteractionError, WorkflowQueryError};
 use temporalio_client::{
-    HistoryEventFilterType, WorkflowDescribeOptions, WorkflowExecutionStatus,
-    WorkflowFetchHistoryOptions, WorkflowIdReusePolicy, WorkflowQueryOptions,
-    WorkflowTerminateOptions,
+    Client, HistoryEventFilterType, NamespacedClient as _, WorkflowDescribeOptions,
+    WorkflowExecutionStatus, WorkflowFetchHistoryOptions, WorkflowIdReusePolicy,
+    WorkflowQueryOptions, WorkflowTerminateOptions,
 };
 use temporalio_common::protos::temporal::api::history::v1::HistoryEvent;
 use temporalio_common::protos::temporal::api::history::v1::history_event::Attributes;
 
-use super::add_task::StartedWorkflow;
+use super::add_task::{StartedWorkflow, start_workflow};
 use super::{App, BoxError, Error, Principal, TEMPORAL_TIMEOUT};
 use crate::clock;
 use crate::dto::TaskStatus;
@@ -149,15 +149,16 @@ impl App {
             self.store.save_rules(&rules).await?;
             let origin =
                 WorkflowOrigin::Continued(Box::new(CarriedState::from_step(record.clone())));
-            let input =
-                WorkflowInput { rules: rules.clone(), tuning: self.workflow_tuning, origin };
+            let tuning = self.tuning_for(self.new_task_behaviour().await?);
+            let input = WorkflowInput { rules: rules.clone(), tuning, origin };
             let reuse = match found.finding {
                 // The database does not know the end that Temporal knows.
                 WorkflowFinding::Completed(_) => WorkflowIdReusePolicy::AllowDuplicate,
                 _ => WorkflowIdReusePolicy::AllowDuplicateFailedOnly,
             };
-            let title = &stored.task.title;
-            match self.start_workflow(title, input, &record.next, reuse).await? {
+            // Where the lost one was.
+            let client = self.workflow_client(task.0).await?;
+            match start_workflow(&client, input, &record.next, reuse).await? {
                 StartedWorkflow::New(run_id) => {
                     self.store.save_workflow_run(task, &run_id).await?;
                     // Facts that the old workflow took to its end are sent again.
@@ -182,7 +183,8 @@ impl App {
     /// Returns the workflow of a task, with its step if it is open.
     async fn find_workflow(&self, task: TaskId) -> Result<FoundWorkflow, Error> {
         use WorkflowExecutionStatus as Status;
-        let handle = self.temporal.get_workflow_handle::<TaskWorkflow>(workflow_id(task));
+        let client = self.workflow_client(task.0).await?;
+        let handle = client.get_workflow_handle::<TaskWorkflow>(workflow_id(task));
         let described = handle.describe(WorkflowDescribeOptions::default());
         let described = match tokio::time::timeout(TEMPORAL_TIMEOUT, described).await {
             Ok(Err(WorkflowInteractionError::NotFound(_))) => {
@@ -212,7 +214,8 @@ impl App {
 
     /// Asks an open workflow for its step. Returns `None` if no worker responds.
     async fn workflow_step(&self, task: TaskId) -> Result<Option<u64>, Error> {
-        let handle = self.temporal.get_workflow_handle::<TaskWorkflow>(workflow_id(task));
+        let client = self.workflow_client(task.0).await?;
+        let handle = client.get_workflow_handle::<TaskWorkflow>(workflow_id(task));
         let options = WorkflowQueryOptions::default();
         let status = handle.query(TaskWorkflow::current_status, (), options);
         match tokio::time::timeout(TEMPORAL_TIMEOUT, status).await {
@@ -226,7 +229,8 @@ impl App {
 
     /// Returns how a workflow was closed, from the last event of its history.
     async fn closed_workflow(&self, task: TaskId) -> Result<WorkflowFinding, Error> {
-        let handle = self.temporal.get_workflow_handle::<TaskWorkflow>(workflow_id(task));
+        let client = self.workflow_client(task.0).await?;
+        let handle = client.get_workflow_handle::<TaskWorkflow>(workflow_id(task));
         let options = WorkflowFetchHistoryOptions::builder()
             .event_filter_type(HistoryEventFilterType::CloseEvent)
             .build();
@@ -236,7 +240,12 @@ impl App {
             Ok(None) => return Err(unavailable("the workflow has no close event".into())),
             Err(late) => return Err(unavailable(late.into())),
         };
-        Ok(close_finding(event))
+        // A lost key must not keep the task from being recovered.
+        let opened = self.open_payloads(event.clone()).await;
+        Ok(close_finding(opened.unwrap_or_else(|error| {
+            tracing::warn!(%task, %error, "cannot read why the workflow was closed");
+            event
+        })))
     }
 
     async fn terminate_workflow(
@@ -245,7 +254,8 @@ impl App {
         found: &FoundWorkflow,
         reason: &str,
     ) -> Result<(), Error> {
-        let handle = self.temporal.get_workflow_handle::<TaskWorkflow>(workflow_id(task));
+        let client = self.workflow_client(task.0).await?;
+        let handle = client.get_workflow_handle::<TaskWorkflow>(workflow_id(task));
         let options =
             WorkflowTerminateOptions::builder().reason(format!("{REPLACED}: {reason}")).build();
         tracing::warn!(%task, run_id = found.run_id, reason, "terminating workflow");
@@ -257,13 +267,38 @@ impl App {
         }
     }
 
+    /// Returns the client for the workflow of a task that the database does not know.
+    async fn find_client(&self, task: TaskId) -> Result<Client, Error> {
+        for client in self.namespace_clients().await? {
+            let handle = client.get_workflow_handle::<TaskWorkflow>(workflow_id(task));
+            let described = handle.describe(WorkflowDescribeOptions::default());
+            match tokio::time::timeout(TEMPORAL_TIMEOUT, described).await {
+                Ok(Err(WorkflowInteractionError::NotFound(_))) => {}
+                Ok(Err(error)) => return Err(unavailable(error.into())),
+                Ok(Ok(_)) => return Ok(client),
+                Err(late) => return Err(unavailable(late.into())),
+            }
+        }
+        Err(Error::NotFound { what: "task", key: task.to_string() })
+    }
+
     /// Saves a task that the database has lost, as its workflow received it.
     async fn adopt_task(&self, task: TaskId) -> Result<(), Error> {
         let lost = || Error::NotFound { what: "task", key: task.to_string() };
-        let WorkflowInput { rules, origin, .. } = self.workflow_input(task).await?;
+        let client = self.find_client(task).await?;
+        let WorkflowInput { rules, origin, .. } = self.workflow_input(&client, task).await?;
         let WorkflowOrigin::New { received, task: submitted } = origin else { return Err(lost()) };
         // Other installations can share the namespace of Temporal.
         self.store.project(received.project).await?;
+        let namespace = client.namespace();
+        if namespace != NAMESPACE {
+            // A workflow of one organisation adds no task to another.
+            let owner = self.store.project_namespace(received.project).await?;
+            if owner.as_ref() != Some(&namespace) {
+                return Err(lost());
+            }
+            self.store.save_workflow_namespace(task.0, &namespace).await?;
+        }
         self.store.save_rules(&rules).await?;
         self.store.insert_task(&submitted, &begin(&received, &rules), &rules).await?;
         tracing::warn!(%task, "task restored from its workflow");
@@ -281,7 +316,7 @@ fn close_finding(event: HistoryEvent) -> WorkflowFinding {
             let mut reasons = Vec::new();
             let mut next = it.failure.as_ref();
             while let Some(failure) = next {
-                reasons.push(failure.message.clone());
+                reasons.push(failure_message(failure));
                 next = failure.cause.as_deref();
             }
             WorkflowFinding::Failed { reason: reasons.join(": ") }

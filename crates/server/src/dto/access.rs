@@ -72,3 +72,25 @@ pub struct AccessRecord {
     /// Time of the change.
     pub at: DateTime<Utc>,
 }
+
+/// Decision about an action of a person on a task, with its reasons.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct AccessCheck {
+    /// Name of the person.
+    pub person: String,
+    /// Action in question.
+    pub action: String,
+    /// Name of the project of the task.
+    pub project: String,
+    /// Set if the person can do it.
+    pub allowed: bool,
+    /// Permission that the action requires.
+    pub permission: String,
+    /// Lowest role that has the permission.
+    pub required_role: String,
+    /// Role of the person in the project; omitted without one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub role: Option<String>,
+    /// Where the role comes from, and what stands in the way, one sentence each.
+    pub reasons: Vec<String>,
+}

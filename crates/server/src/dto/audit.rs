@@ -1,5 +1,6 @@
-//! Verification of histories.
+//! Verification of histories, and the audit log.
 
+use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
@@ -41,4 +42,40 @@ pub struct BrokenHistory {
     pub fault: String,
     /// Fault as a sentence fragment about the entry, such as `was changed`.
     pub text: String,
+}
+
+/// Page of the audit log.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct AuditLogPage {
+    /// Entries in the order of their positions. Fewer than requested: these are the last ones.
+    pub entries: Vec<AuditLogEntry>,
+    /// Stored end of the hash chain, at the same moment.
+    pub head: AuditLogEnd,
+    /// Number of entries that are not in the chain yet.
+    pub pending: u64,
+    /// Time of the oldest one; omitted if there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub oldest_pending: Option<DateTime<Utc>>,
+}
+
+/// Entry of the audit log.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct AuditLogEntry {
+    /// Number of the entry, from 1.
+    pub position: u64,
+    /// Hash of the entry before it.
+    pub previous: String,
+    /// SHA-256 of `previous`, a line feed and `content`.
+    pub hash: String,
+    /// Entry as it was hashed: one line of JSON.
+    pub content: String,
+}
+
+/// End of the hash chain.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct AuditLogEnd {
+    /// Number of entries.
+    pub position: u64,
+    /// Hash of the last one.
+    pub hash: String,
 }

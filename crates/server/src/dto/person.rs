@@ -1,5 +1,7 @@
 //! Personal access tokens.
 
+use std::collections::BTreeMap;
+
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -10,6 +12,9 @@ use utoipa::ToSchema;
 pub struct NewPerson {
     /// Name of the person. Roles are granted to this name.
     pub name: String,
+    /// Set to create a service account, for a program that cannot sign in.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub service: bool,
 }
 
 /// Newly issued token.
@@ -19,6 +24,9 @@ pub struct IssuedToken {
     pub name: String,
     /// Token; shown only once.
     pub token: String,
+    /// Roles that the name already has, by name of the project.
+    #[serde(default)]
+    pub roles: BTreeMap<String, String>,
 }
 
 impl std::fmt::Debug for IssuedToken {
@@ -56,6 +64,76 @@ pub struct TokenRevocation {
 pub struct PersonList {
     /// Tokens, sorted by name.
     pub people: Vec<PersonRecord>,
+    /// Accounts: service accounts, people from identity providers, and deactivated ones, by name.
+    #[serde(default)]
+    pub accounts: Vec<AccountView>,
+}
+
+/// Account of a person or a program.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct AccountView {
+    /// Name.
+    pub name: String,
+    /// `person` or `service`.
+    pub kind: String,
+    /// Operator who created it, or the person at their first sign-in.
+    pub created_by: String,
+    /// Time of its creation.
+    pub created_at: DateTime<Utc>,
+    /// Operator who deactivated it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deactivated_by: Option<String>,
+    /// Time of the deactivation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deactivated_at: Option<DateTime<Utc>>,
+    /// Issuers of identity providers, with the subject at each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub identities: Vec<IdentityView>,
+}
+
+/// Subject at an identity provider.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct IdentityView {
+    /// Issuer of the provider.
+    pub issuer: String,
+    /// Subject, as the provider's tokens have it.
+    pub subject: String,
+}
+
+impl From<tamma_store::Account> for AccountView {
+    fn from(account: tamma_store::Account) -> Self {
+        let (deactivated_by, deactivated_at) = account.deactivated.unzip();
+        let identity = |(issuer, subject)| IdentityView { issuer, subject };
+        Self {
+            name: account.name.to_string(),
+            kind: account.kind.to_string(),
+            created_by: account.created_by.to_string(),
+            created_at: account.created_at,
+            deactivated_by: deactivated_by.map(|name| name.to_string()),
+            deactivated_at,
+            identities: account.identities.into_iter().map(identity).collect(),
+        }
+    }
+}
+
+/// Account to deactivate, or to activate again.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AccountName {
+    /// Name of the person or service account.
+    pub name: String,
+}
+
+/// Request to link a subject at an identity provider to a person.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct IdentityLink {
+    /// Name of the person.
+    pub name: String,
+    /// Name of the provider in operator.yaml.
+    pub provider: String,
+    /// Subject, as the provider's tokens have it.
+    pub subject: String,
 }
 
 /// Person who has or had a token.
@@ -67,6 +145,9 @@ pub struct PersonRecord {
     pub added_by: String,
     /// Time of issue.
     pub added_at: DateTime<Utc>,
+    /// Time of the last request, to the minute.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_used_at: Option<DateTime<Utc>>,
     /// Operator who revoked it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revoked_by: Option<String>,
@@ -82,6 +163,7 @@ impl From<tamma_store::PersonToken> for PersonRecord {
             name: person.name.to_string(),
             added_by: person.added_by.to_string(),
             added_at: person.added_at,
+            last_used_at: person.last_used_at,
             revoked_by: revoked_by.map(|name| name.to_string()),
             revoked_at,
         }

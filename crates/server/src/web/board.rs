@@ -283,7 +283,8 @@ impl BoardCounts {
     }
 }
 
-/// Returns the maximum number of agents, by the rules of the selected project or of the only one.
+/// Returns the maximum number of agents, by the rules of the selected project or of the only one, and by
+/// the operator.
 pub(super) async fn agent_limit(app: &App, query: &BoardQuery) -> Result<Option<u16>, Error> {
     let projects = app.store.projects().await?;
     let one = match projects.as_slice() {
@@ -293,7 +294,7 @@ pub(super) async fn agent_limit(app: &App, query: &BoardQuery) -> Result<Option<
     let Some(project) = one else { return Ok(None) };
     // Invalid rules set no limit here; the projects page shows their errors.
     let rules = app.project_rules(&project.repository).await.ok();
-    Ok(rules.and_then(|rules| rules.engines.per_project))
+    Ok(rules.and_then(|rules| rules.engines.agent_limit(&app.operator)))
 }
 
 /// Renders the board.

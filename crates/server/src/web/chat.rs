@@ -177,7 +177,7 @@ pub(super) async fn send_message(
     fields: FormFields,
 ) -> PageResult {
     let task = fields.non_empty("task").and_then(|task| task.parse().ok());
-    post_message(&state, &session, fields.text("message"), task).await
+    Box::pin(post_message(&state, &session, fields.text("message"), task)).await
 }
 
 /// Handles the answer to a proposed action.
@@ -191,7 +191,7 @@ pub(super) async fn answer_proposal(
         "yes" => fields.text("proposal"),
         _ => "no".to_owned(),
     };
-    post_message(&state, &session, message, None).await
+    Box::pin(post_message(&state, &session, message, None)).await
 }
 
 async fn post_message(

@@ -50,6 +50,12 @@ impl NextStepView {
                 Self::Text(format!("Pull request #{number}: {}", stage.description()))
             }
             Some(NextStep::RetryJob { at, .. }) => timed("Retrying at".to_owned(), at),
+            Some(NextStep::AgentSlot { expected_by: Some(at) }) => {
+                timed("Waiting for an agent slot, due by".to_owned(), at)
+            }
+            Some(NextStep::AgentSlot { expected_by: None }) => {
+                Self::Text("Waiting for an agent slot, overdue".to_owned())
+            }
             Some(NextStep::JobRunning { job, expected_by: Some(at) }) => {
                 timed(format!("{}, due by", job_label(*job)), at)
             }

@@ -19,6 +19,8 @@ pub(super) struct Layout {
     pub(super) editors: &'static [EditorChoice],
     pub(super) shortcuts: &'static str,
     pub(super) nav: &'static str,
+    /// Reason of maintenance, during which no runs start.
+    pub(super) maintenance: Option<String>,
     pub(super) notice: Option<Notice>,
     pub(super) now: DisplayTime,
     pub(super) person: String,
@@ -191,6 +193,7 @@ impl Layout {
             editors: &EDITORS,
             shortcuts: "on",
             nav: "",
+            maintenance: None,
             notice: None,
             now: DisplayTime::absolute(clock::now()),
             person: String::new(),
@@ -201,20 +204,23 @@ impl Layout {
         }
     }
 
-    /// Builds the layout of a section of the site, with the number of open decisions.
+    /// Builds the layout of a section of the site, with the number of open decisions, and maintenance.
     pub(super) async fn for_page(
         state: &WebState,
         session: &Session,
         nav: &'static str,
     ) -> Result<Self, PageError> {
         let layout = Self { nav, ..Self::for_session(session) };
-        let waiting = count_waiting(&state.app).await;
-        waiting
-            .map(|waiting| Self { waiting, ..layout.clone() })
-            .map_err(|error| PageError::new(layout, error))
+        match read_status(&state.app).await {
+            Ok((waiting, maintenance)) => Ok(Self { maintenance, waiting, ..layout }),
+            Err(error) => Err(PageError::new(layout, error)),
+        }
     }
 }
 
-async fn count_waiting(app: &App) -> Result<u64, Error> {
-    Ok(app.store.count_waiting(None).await?)
+/// Returns the number of open decisions, and the reason of maintenance.
+async fn read_status(app: &App) -> Result<(u64, Option<String>), Error> {
+    let waiting = app.store.count_waiting(None).await?;
+    let maintenance = app.maintenance().await?.maintenance;
+    Ok((waiting, maintenance.map(|it| it.reason)))
 }

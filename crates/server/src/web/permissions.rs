@@ -110,7 +110,11 @@ fn responsible_people(roles: Option<&ProjectRoles>, permission: Permission) -> W
     let named = roles.named.iter().filter(|(_, role)| AccessRole::from(**role) >= required);
     let names: Vec<&str> = named.map(|(name, _)| name.as_str()).collect();
     WaitingOn::Others(match names.as_slice() {
-        [] if matches!(required, AccessRole::Approver | AccessRole::Operator) => {
+        [] if matches!(
+            required,
+            AccessRole::Approver | AccessRole::Administrator | AccessRole::Operator
+        ) =>
+        {
             format!("an {required}")
         }
         [] => format!("a {required}"),

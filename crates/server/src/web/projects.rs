@@ -94,7 +94,7 @@ pub(super) async fn page(state: WebState, session: Session) -> PageResult {
 /// Registers a project.
 pub(super) async fn register(state: WebState, session: Session, fields: FormFields) -> PageResult {
     let (name, repository) = (fields.text("name"), fields.text("repository"));
-    let new = NewProject { id: None, name, repository };
+    let new = NewProject { id: None, name, repository, organisation: None };
     let registered = async { state.app.register_project(&session.acting_person()?, new).await };
     let project = registered.await.map_err(|error| {
         PageError::new(Layout::for_session(&session), error).with_unsent_text(fields.user_text())

@@ -1,9 +1,9 @@
 //! Browser sessions and sign-in.
 //!
 //! The server asks for an access token once: a person's own, or the server's together with a name. A
-//! sign-in link, which `tamma up` and `tamma sign-in` print, replaces the token; it works once. The
-//! session lasts no longer than the token. Every browser gets a secret cookie that other sites cannot
-//! send, and every form carries its hash.
+//! sign-in link, which `tamma up` and `tamma sign-in` print, or an identity provider replaces the
+//! token. The session lasts no longer than the token, or the login at the provider. Every browser gets
+//! a secret cookie that other sites cannot send, and every form carries its hash.
 
 use std::net::IpAddr;
 
@@ -14,19 +14,22 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Redirect, Response};
 use chrono::TimeDelta;
 use tamma_core::access::AccessRights;
-use tamma_core::actor::{AuthMethod, RequestInterface};
+use tamma_core::actor::{AuthMethod, Authentication, RequestInterface};
 use tamma_core::ids::{Digest, Name};
-use tamma_store::Store;
+use tamma_core::operator::IdentityProvider;
+use tamma_store::{NewSession, SessionKind, SessionProof, Store};
 
 use super::form_fields::FormFields;
-use super::layout::{EditorChoice, Layout, Notice};
+use super::layout::{EditorChoice, Layout, Link, Notice};
 use super::{PageError, PageResult, WebState, redirect, render};
 use crate::app::{App, Error, Principal};
-use crate::auth::{Authenticator, Caller};
+use crate::audit::{judge_result, sign_in_request};
+use crate::auth::{self, Authenticator, Caller, CredentialKey, PersonCaller};
 use crate::clock;
 use crate::edge::client_address;
 use crate::problem::Problem;
 use crate::route_access::CallerRights;
+use crate::security_events::{SecurityEvent, record};
 
 /// Time within which a sign-in link must be used.
 const LINK_DURATION: TimeDelta = TimeDelta::minutes(10);
@@ -46,7 +49,6 @@ const NOTICE_COOKIE: &str = "tamma-notice";
 /// State of the session middleware.
 #[derive(Clone)]
 pub(crate) struct SessionLayer {
-    pub(crate) app: App,
     pub(crate) authenticator: Authenticator,
     /// Set if browsers reach the server by HTTPS.
     pub(crate) secure_cookies: bool,
@@ -61,6 +63,8 @@ pub(super) struct Session {
     auth_method: AuthMethod,
     /// Rights of the person; none before they sign in.
     pub(super) rights: AccessRights,
+    /// Set if the person can manage their own tokens and sessions.
+    manages_credentials: bool,
     /// Secret in the browser's cookie.
     cookie_secret: String,
     pub(super) theme: &'static str,
@@ -76,6 +80,11 @@ impl Session {
         Digest::of(format!("form {}", self.cookie_secret).as_bytes()).to_string()
     }
 
+    /// Returns the hash under which the session is stored.
+    pub(super) fn hash(&self) -> Digest {
+        Digest::of(self.cookie_secret.as_bytes())
+    }
+
     /// Returns the person in whose name the session acts.
     pub(super) fn acting_person(&self) -> Result<Principal, Error> {
         let nobody = || Error::invalid("You are not signed in.", "Sign in at /hello.");
@@ -85,6 +94,7 @@ impl Session {
             auth_method: self.auth_method,
             interface: RequestInterface::Web,
             rights: self.rights.clone(),
+            manages_credentials: self.manages_credentials,
         })
     }
 }
@@ -100,25 +110,21 @@ pub(super) async fn require_session(
     let is_new = cookie.is_none();
     let secret = cookie.map_or_else(clock::new_secret, str::to_owned);
     let hash = Digest::of(secret.as_bytes());
-    let operator_token = layer.authenticator.operator_token();
-    let stored = if is_new {
-        Ok(None)
-    } else {
-        layer.app.store.session(hash, operator_token, clock::now()).await
-    };
+    let stored = if is_new { Ok(None) } else { layer.authenticator.session(hash).await };
     let stored = match stored {
         Ok(stored) => stored,
-        Err(error) => {
-            return PageError::new(Layout::anonymous(), Error::from(error)).into_response();
-        }
+        Err(error) => return PageError::new(Layout::anonymous(), error).into_response(),
     };
-    let own_token = stored.as_ref().and_then(|stored| stored.own_token);
+    let credential = stored.as_ref().and_then(|stored| stored.credential.clone());
+    let person_caller =
+        credential.map(|credential| PersonCaller { credential, key: CredentialKey::Session(hash) });
     let person = stored.map(|stored| stored.person);
-    let rights = match (&person, own_token) {
+    let rights = match (&person, &person_caller) {
         (None, _) => Ok(AccessRights::NONE),
         (Some(_), None) => Ok(AccessRights::Operator),
-        (Some(name), Some(token)) => {
-            layer.authenticator.rights_of(&Caller::Person(name.clone(), token)).await
+        (Some(_), Some(caller)) => {
+            layer.authenticator.record_use(caller).await;
+            layer.authenticator.rights_of_credential(&caller.credential).await
         }
     };
     let rights = match rights {
@@ -126,16 +132,18 @@ pub(super) async fn require_session(
         Err(error) => return PageError::new(Layout::anonymous(), error).into_response(),
     };
     let caller = CallerRights {
-        person: person.clone().filter(|_| own_token.is_some()),
+        person: person.clone().filter(|_| person_caller.is_some()),
         rights: rights.clone(),
     };
     let session = Session {
+        manages_credentials: person_caller
+            .as_ref()
+            .is_none_or(|caller| auth::manages_credentials(&caller.credential)),
         person,
         rights: rights.clone(),
-        auth_method: match own_token {
-            Some(_) => AuthMethod::OwnToken,
-            None => AuthMethod::ServerToken,
-        },
+        auth_method: person_caller
+            .as_ref()
+            .map_or(AuthMethod::ServerToken, |caller| caller.credential.method),
         cookie_secret: secret.clone(),
         theme: known_or_default(read_cookie(headers, THEME_COOKIE), ["auto", "light", "dark"]),
         shortcuts: known_or_default(read_cookie(headers, SHORTCUTS_COOKIE), ["on", "off"]),
@@ -155,14 +163,19 @@ pub(super) async fn require_session(
         let path: String = form_urlencoded::byte_serialize(path.as_bytes()).collect();
         Redirect::to(&format!("/hello?to={path}")).into_response()
     } else {
-        let name = session.person.clone();
+        if let Ok(by) = session.acting_person() {
+            request.extensions_mut().insert(by);
+        }
+        let is_signed_in = session.person.is_some();
         request.extensions_mut().insert(session);
         request.extensions_mut().insert(caller);
         request.extensions_mut().insert(layer.authenticator.clone());
         let response = next.run(request).await;
-        match name.zip(own_token) {
-            Some(token) => layer.authenticator.end_stream_on_revocation(token, rights, response),
-            None => response,
+        if is_signed_in {
+            let key = CredentialKey::Session(hash);
+            layer.authenticator.end_stream_on_revocation(key, rights, response)
+        } else {
+            response
         }
     };
     if is_new {
@@ -177,8 +190,36 @@ pub(super) async fn require_session(
     response
 }
 
+/// Returns the person who has signed in with a browser, for requests that are not pages.
+pub(crate) async fn session_principal(
+    authenticator: &Authenticator,
+    headers: &HeaderMap,
+) -> Result<Option<(CallerRights, Principal)>, Error> {
+    let Some(secret) = read_cookie(headers, SESSION_COOKIE).filter(|secret| secret.len() == 64)
+    else {
+        return Ok(None);
+    };
+    let Some(stored) = authenticator.session(Digest::of(secret.as_bytes())).await? else {
+        return Ok(None);
+    };
+    let credential = stored.credential;
+    let rights = match &credential {
+        Some(credential) => authenticator.rights_of_credential(credential).await?,
+        None => AccessRights::Operator,
+    };
+    let person = credential.as_ref().map(|_| stored.person.clone());
+    let principal = Principal {
+        name: stored.person,
+        auth_method: credential.map_or(AuthMethod::ServerToken, |credential| credential.method),
+        interface: RequestInterface::Web,
+        rights: rights.clone(),
+        manages_credentials: false,
+    };
+    Ok(Some((CallerRights { person, rights }, principal)))
+}
+
 /// Adds `Secure` to all cookies, so that browsers never send them without TLS.
-fn make_cookies_secure(response: &mut Response) {
+pub(super) fn make_cookies_secure(response: &mut Response) {
     let header::Entry::Occupied(mut cookies) = response.headers_mut().entry(header::SET_COOKIE)
     else {
         return;
@@ -199,7 +240,7 @@ fn known_or_default<const N: usize>(
 }
 
 /// Returns the value of a cookie.
-fn read_cookie<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+pub(super) fn read_cookie<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     let lines = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
     let mut pairs =
         lines.flat_map(|line| line.split(';')).filter_map(|it| it.trim().split_once('='));
@@ -228,13 +269,15 @@ struct SignInPage {
     layout: Layout,
     /// Code of a sign-in link; empty without one.
     code: String,
+    /// Identity providers, with the addresses at which their sign-in begins.
+    providers: Vec<Link>,
     name: String,
     return_to: String,
     error: String,
 }
 
 /// Renders the sign-in page.
-pub(super) async fn sign_in_page(request: Request) -> PageResult {
+pub(super) async fn sign_in_page(state: WebState, request: Request) -> PageResult {
     let Some(session) = request.extensions().get::<Session>() else { return redirect("/") };
     let query = request.uri().query().unwrap_or_default();
     let value = |wanted: &str| {
@@ -245,15 +288,27 @@ pub(super) async fn sign_in_page(request: Request) -> PageResult {
     render(&SignInPage {
         layout: Layout::for_session(session),
         code: value("code").unwrap_or_default(),
+        providers: provider_links(&state.app, &to),
         name: String::new(),
         return_to: to,
         error: String::new(),
     })
 }
 
+/// Returns the links of the sign-in page to the identity providers.
+fn provider_links(app: &App, return_to: &str) -> Vec<Link> {
+    let to: String = form_urlencoded::byte_serialize(return_to.as_bytes()).collect();
+    let link = |provider: &IdentityProvider| {
+        Link::new(format!("/sign-in/{}?to={to}", provider.name), provider.label())
+    };
+    app.identity.providers().map(link).collect()
+}
+
 /// Returns the path if it is local, else `/`. This prevents redirects to other sites.
-fn local_path(path: &str) -> String {
-    let is_local = path.starts_with('/') && !path.starts_with("//") && !path.contains('\\');
+pub(super) fn local_path(path: &str) -> String {
+    // Browsers drop tabs and line breaks from addresses, which would leave two slashes.
+    let is_odd = |letter: char| letter == '\\' || letter.is_control();
+    let is_local = path.starts_with('/') && !path.starts_with("//") && !path.contains(is_odd);
     if is_local { path.to_owned() } else { "/".to_owned() }
 }
 
@@ -263,17 +318,20 @@ pub(super) async fn sign_in(
     axum::Extension(session): axum::Extension<Session>,
     axum::Extension(authenticator): axum::Extension<Authenticator>,
     address: ClientAddress,
+    headers: HeaderMap,
     fields: FormFields,
 ) -> PageResult {
     let page_error = |error: Error| PageError::new(Layout::for_session(&session), error);
     let to = local_path(&fields.text("to"));
+    let client = address.0;
     let authenticated = authenticate(&state.app, &authenticator, address, &fields).await;
-    let (name, token) = match authenticated.map_err(page_error)? {
+    let (name, proof) = match authenticated.map_err(page_error)? {
         Ok(credentials) => credentials,
         Err(message) => {
             let page = SignInPage {
                 layout: Layout::for_session(&session),
                 code: String::new(),
+                providers: provider_links(&state.app, &to),
                 name: fields.text("name"),
                 return_to: to,
                 error: message.to_owned(),
@@ -285,17 +343,51 @@ pub(super) async fn sign_in(
     };
     // A new secret, so that a cookie planted before sign-in is worthless.
     let store = &state.app.store;
-    let old = Digest::of(session.cookie_secret.as_bytes());
-    store.close_session(old).await.map_err(|error| page_error(error.into()))?;
-    let secret = clock::new_secret();
-    let (hash, until) = (Digest::of(secret.as_bytes()), clock::now() + SESSION_DURATION);
-    let opened = store.open_session(hash, &name, token, until).await;
-    opened.map_err(|error| page_error(error.into()))?;
-    let own = token != authenticator.operator_token();
-    tracing::info!(person = %name, own_token = own, interface = "web", "signed in");
+    let closed = store.close_session(session.hash()).await;
+    closed.map_err(|error| page_error(error.into()))?;
+    let is_operator = proof == SessionProof::Token(authenticator.operator_token());
+    let method = match proof {
+        SessionProof::Login(_) => AuthMethod::IdentityProvider,
+        SessionProof::Token(_) if is_operator => AuthMethod::ServerToken,
+        SessionProof::Token(_) => AuthMethod::OwnToken,
+    };
+    let auth = Authentication { method, via: RequestInterface::Web };
+    let audited = sign_in_request(&name, auth, "POST /hello", client);
+    let opening = open_web_session(store, &name, proof, &headers);
+    let opened = state.app.audit.record(&audited, opening, judge_result).await;
+    let secret = opened.flatten().map_err(page_error)?;
+    let how = if is_operator { "server token" } else { "own token or link" };
+    record(SecurityEvent::SignedIn, name.as_str(), "web", how);
     let mut response = Redirect::to(&to).into_response();
     set_cookie(&mut response, SESSION_COOKIE, &secret, COOKIE_MAX_AGE);
     Ok(response)
+}
+
+/// Opens the session of a browser, and returns the secret for its cookie.
+pub(super) async fn open_web_session(
+    store: &Store,
+    person: &Name,
+    proof: SessionProof,
+    headers: &HeaderMap,
+) -> Result<String, Error> {
+    let secret = clock::new_secret();
+    let agent = headers.get(header::USER_AGENT).and_then(|agent| agent.to_str().ok());
+    let agent = agent.map(|agent| agent.chars().take(200).collect::<String>());
+    let new = NewSession {
+        hash: Digest::of(secret.as_bytes()),
+        person,
+        proof,
+        kind: SessionKind::Web,
+        client: agent.as_deref(),
+        until: clock::now() + SESSION_DURATION,
+    };
+    store.open_session(new).await?;
+    Ok(secret)
+}
+
+/// Sets the cookie of a session.
+pub(super) fn set_session_cookie(response: &mut Response, secret: &str) {
+    set_cookie(response, SESSION_COOKIE, secret, COOKIE_MAX_AGE);
 }
 
 /// Authenticates the submitted code, or name and token; the inner error is shown on the page.
@@ -304,15 +396,14 @@ async fn authenticate(
     authenticator: &Authenticator,
     ClientAddress(address): ClientAddress,
     fields: &FormFields,
-) -> Result<Result<(Name, Digest), &'static str>, Error> {
+) -> Result<Result<(Name, SessionProof), &'static str>, Error> {
     if let Some(code) = fields.non_empty("code") {
         let hash = sign_in_hash(&code);
-        let own = authenticator.operator_token();
-        let link = app.store.session(hash, own, clock::now()).await?;
+        let link = authenticator.session(hash).await?;
         // The link works once, also if two browsers use it at the same time.
         let is_first = app.store.close_session(hash).await?;
         let link = link.filter(|_| is_first);
-        let credentials = link.map(|link| (link.person, link.own_token.unwrap_or(own)));
+        let credentials = link.map(|link| (link.person, link.proof));
         return Ok(credentials.ok_or(
             "This link has expired or has already been used. Run `tamma sign-in` for a new one.",
         ));
@@ -322,10 +413,13 @@ async fn authenticate(
         None => None,
     };
     Ok(match caller {
-        None => Err("Invalid or revoked token."),
-        Some(Caller::Person(name, hash)) => Ok((name, hash)),
+        None => Err("Invalid, expired or revoked token."),
+        Some(Caller::Person(person)) if person.credential.method == AuthMethod::ServiceToken => {
+            Err("Service accounts cannot sign in.")
+        }
+        Some(Caller::Person(person)) => Ok((person.credential.person.clone(), person.proof())),
         Some(Caller::Operator(_)) => match fields.text("name").parse() {
-            Ok(name) => Ok((name, authenticator.operator_token())),
+            Ok(name) => Ok((name, SessionProof::Token(authenticator.operator_token()))),
             Err(_) => Err("A name must have 1 to 100 characters."),
         },
     })
@@ -336,15 +430,22 @@ fn sign_in_hash(code: &str) -> Digest {
     Digest::of(format!("sign-in link {code}").as_bytes())
 }
 
-/// Stores a sign-in link for the owner of a token, and returns its path.
+/// Stores a sign-in link for the owner of a token or login, and returns its path.
 pub(crate) async fn create_sign_in_link(
     store: &Store,
     person: &Name,
-    token: Digest,
+    proof: SessionProof,
 ) -> Result<String, tamma_store::Error> {
     let code = clock::new_secret();
-    let until = clock::now() + LINK_DURATION;
-    store.open_session(sign_in_hash(&code), person, token, until).await?;
+    let new = NewSession {
+        hash: sign_in_hash(&code),
+        person,
+        proof,
+        kind: SessionKind::Link,
+        client: None,
+        until: clock::now() + LINK_DURATION,
+    };
+    store.open_session(new).await?;
     Ok(format!("/hello?code={code}"))
 }
 
@@ -354,8 +455,10 @@ pub(super) async fn sign_out(
     axum::Extension(session): axum::Extension<Session>,
     _fields: FormFields,
 ) -> PageResult {
-    let closed = state.app.store.close_session(Digest::of(session.cookie_secret.as_bytes())).await;
+    let closed = state.app.store.close_session(session.hash()).await;
     closed.map_err(|error| PageError::new(Layout::for_session(&session), Error::from(error)))?;
+    let person = session.person.as_ref().map(Name::as_str).unwrap_or_default();
+    record(SecurityEvent::SignedOut, person, "web", "");
     let mut response = Redirect::to("/hello").into_response();
     set_cookie(&mut response, SESSION_COOKIE, "", 0);
     Ok(response)
@@ -404,7 +507,7 @@ impl<S: Sync> axum::extract::FromRequestParts<S> for Session {
 }
 
 /// Address of the client.
-pub(super) struct ClientAddress(Option<IpAddr>);
+pub(super) struct ClientAddress(pub(super) Option<IpAddr>);
 
 impl<S: Sync> axum::extract::FromRequestParts<S> for ClientAddress {
     type Rejection = std::convert::Infallible;
@@ -420,6 +523,16 @@ impl<S: Sync> axum::extract::FromRequestParts<S> for ClientAddress {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_local_paths_are_returned_to() {
+        for path in ["/", "/tasks/1?a=b", "/a//b"] {
+            assert_eq!(local_path(path), path);
+        }
+        for path in ["", "//evil", "/\\evil", "https://evil", "/\t/evil", "/\n/evil", "tasks"] {
+            assert_eq!(local_path(path), "/", "{path:?}");
+        }
+    }
 
     #[test]
     fn cookies_are_secure_if_the_public_address_is_https() {

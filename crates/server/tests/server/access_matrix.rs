@@ -21,6 +21,8 @@ use crate::world;
 
 const EXPECTED: &str = include_str!("access_matrix.txt");
 
+const AUDITED: &str = include_str!("audit_matrix.txt");
+
 const OPERATOR: &str = "the-own-token-of-the-server";
 
 /// Callers, in the order of the columns.
@@ -121,7 +123,7 @@ impl Matrix {
             "greeter".to_owned()
         };
         let filled = path.replace("{id}", &id).replace("{run}", "1").replace("{phase}", "1");
-        let filled = filled.replace("{file}", "1");
+        let filled = filled.replace("{file}", "1").replace("{provider}", "company");
         filled.replace("{version}", "0").replace("{name}", "app.css").replace("{*path}", "nothing")
     }
 
@@ -184,9 +186,29 @@ impl Matrix {
             }
             "POST /api/v1/people" => json!({ "name": format!("friend of {caller}") }),
             "POST /api/v1/sign-in-links" | "POST /api/v1/projects/{id}/rules" => json!({}),
-            "POST /api/v1/people/revocations" => json!({ "name": "a stranger" }),
+            "POST /api/v1/people/revocations"
+            | "POST /api/v1/people/deactivations"
+            | "POST /api/v1/people/activations" => json!({ "name": "a stranger" }),
+            "POST /api/v1/people/identities" => {
+                json!({ "name": "a stranger", "provider": "company", "subject": "7" })
+            }
+            "POST /api/v1/tokens" => json!({ "label": "laptop" }),
+            "POST /api/v1/tokens/revocations" => json!({ "id": new_id() }),
+            "POST /api/v1/sessions/revocations" => json!({ "id": "none" }),
+            "GET /api/v1/access/check" => {
+                return ("?person=viewer&action=approve&task={task}", None);
+            }
             "POST /api/v1/access" => {
                 json!({ "project": "greeter", "person": "Zoe", "role": "viewer" })
+            }
+            "POST /api/v1/organisations" => {
+                json!({ "name": format!("of-{caller}"), "namespace": "default" })
+            }
+            "POST /api/v1/organisations/access" => {
+                json!({ "organisation": "default", "person": "Zoe", "role": "viewer" })
+            }
+            "POST /api/v1/organisations/projects" => {
+                json!({ "project": "greeter", "organisation": "default" })
             }
             "POST /api/v1/pipelines" => json!({
                 "project": "greeter", "feature_dir": "plans/a", "story_id": "NEW-1",
@@ -196,6 +218,7 @@ impl Matrix {
             "POST /api/v1/merge-queues/pause" | "POST /api/v1/merge-queues/resume" => {
                 json!({ "forge": "github", "repository": "acme/shop", "branch": "main" })
             }
+            "POST /api/v1/maintenance" => json!({ "reason": "new disks" }),
             "POST /api/v1/projects" => json!({ "name": "third", "repository": "/third" }),
             "* /mcp" => json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list" }),
             _ => return ("", None),
@@ -236,8 +259,22 @@ impl Matrix {
             "POST /tasks/{id}/change/viewed" => "file=a".to_owned(),
             "POST /hello" => format!("name=Grace&token={OPERATOR}&to=%2F"),
             "POST /preferences" => "theme=dark&keys=on".to_owned(),
+            "POST /account/sessions" | "POST /account/tokens/revoke" => "id=none".to_owned(),
+            "POST /account/tokens" => "label=laptop&days=1".to_owned(),
             _ => String::new(),
         }
+    }
+
+    /// Entries that the audit log got since a position, which moves on.
+    async fn new_audit_entries(&self, position: &mut u64) -> Vec<Value> {
+        // What has no result yet stays out, and would be missed.
+        let abandoned_before = chrono::DateTime::UNIX_EPOCH;
+        let store = &self.server.store;
+        store.append_audit_entries(abandoned_before, 1000).await.expect("appended");
+        let page = store.audit_log(*position, 1000).await.expect("page");
+        *position = page.entries.last().map_or(*position, |entry| entry.position);
+        let read = |content: &String| serde_json::from_str(content).expect("JSON");
+        page.entries.iter().map(|entry| read(&entry.content)).collect()
     }
 
     /// Arguments of a tool.
@@ -326,9 +363,10 @@ impl Matrix {
 const QUERY_OF_TASK: &str = "?project=greeter&task={task}";
 
 /// Sentences of refusals. A subject that the caller cannot read is missing.
-const REFUSALS: [&str; 7] = [
+const REFUSALS: [&str; 8] = [
     "does not have the",
     "Only an operator of",
+    "Only an administrator of",
     "Cannot find task `",
     "Cannot find pipeline `",
     "Cannot find project `",
@@ -352,6 +390,56 @@ async fn answer(response: Response) -> Answer {
     let refused = REFUSALS.iter().any(|refusal| text.contains(refusal));
     let denied = [401, 403, 405].contains(&status) || to_sign_in || refused;
     Answer { granted: !denied, text }
+}
+
+/// Returns true if an audit entry says who asked, how they were authenticated, from where, and what
+/// came of it.
+fn is_complete(entry: &Value, kind: &str) -> bool {
+    let via = entry["auth"]["via"].as_str();
+    entry["kind"] == kind
+        && entry["person"].is_string()
+        && entry["auth"]["method"].is_string()
+        && via.is_some_and(|via| ["api", "web", "mcp"].contains(&via))
+        && entry["address"] == "127.0.0.1"
+        && entry["at"].is_string()
+        && entry["subject"].is_string()
+        && ["granted", "refused", "failed"].iter().any(|it| entry["outcome"]["result"] == *it)
+        && (entry["outcome"]["result"] != "refused" || entry["outcome"]["policy"].is_string())
+}
+
+/// Returns the kind of entry that each route and tool leaves. All that is served must be listed.
+fn audited_routes(served: &BTreeSet<String>) -> BTreeMap<&'static str, &'static str> {
+    let audited: BTreeMap<&str, &str> = AUDITED
+        .lines()
+        .filter(|line| !line.starts_with('#'))
+        .map(|line| line.rsplit_once(' ').expect("columns"))
+        .map(|(what, kind)| (what.trim_end(), kind))
+        .collect();
+    let listed: BTreeSet<String> = audited.keys().map(|what| (*what).to_owned()).collect();
+    assert_eq!(listed, *served, "audit_matrix.txt differs from what is served");
+    audited
+}
+
+/// Checks that a request has left exactly one complete entry, or none, and returns their number.
+fn check_entries(
+    audited: &BTreeMap<&'static str, &'static str>,
+    what: &str,
+    caller: &str,
+    new: &[Value],
+) -> Result<usize, String> {
+    let is_it = |route: &str| what == route || what.starts_with(&format!("{route} "));
+    let (route, kind) = audited.iter().find(|(route, _)| is_it(route)).expect("route");
+    let mut new: Vec<&Value> = new.iter().filter(|entry| entry["route"] == **route).collect();
+    // Browsers sign in with the same route before each request.
+    let signs_in = *route == "POST /hello";
+    if signs_in {
+        new.truncate(1);
+    }
+    let expected = usize::from(*kind != "-" && (caller != "nobody" || signs_in));
+    if new.len() == expected && new.iter().all(|entry| is_complete(entry, kind)) {
+        return Ok(expected);
+    }
+    Err(format!("{what} as {caller} left these audit entries: {new:?}"))
 }
 
 #[tokio::test]
@@ -387,6 +475,10 @@ async fn nobody_gets_more_than_the_access_matrix_says() {
         assert!(known, "`{one}` is not served");
     }
 
+    let audited = audited_routes(&served);
+    let (mut position, mut entries) = (0, 0);
+    matrix.new_audit_entries(&mut position).await;
+
     let (mut unexpected, mut leaks, mut granted, mut shown) = (Vec::new(), Vec::new(), 0, 0);
     for (what, cells) in &lines {
         assert_eq!(cells.len(), CALLERS.len(), "{what}");
@@ -398,6 +490,11 @@ async fn nobody_gets_more_than_the_access_matrix_says() {
                 }
                 None => matrix.call_page(what, caller).await,
             };
+            let new = matrix.new_audit_entries(&mut position).await;
+            match check_entries(&audited, what, caller, &new) {
+                Ok(count) => entries += count,
+                Err(problem) => unexpected.push(problem),
+            }
             let expected = *cell == "yes";
             granted += usize::from(got.granted);
             if got.granted != expected {
@@ -413,7 +510,7 @@ async fn nobody_gets_more_than_the_access_matrix_says() {
     }
     println!(
         "access-matrix: {} lines, {} requests, {granted} granted, {} unexpected, {} leaks, \
-         {shown} responses with data of the project to a viewer",
+         {shown} responses with data of the project to a viewer, {entries} audit entries",
         lines.len(),
         lines.len() * CALLERS.len(),
         unexpected.len(),

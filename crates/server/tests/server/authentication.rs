@@ -148,6 +148,22 @@ async fn invalid_tokens_do_not_lock_the_operator_out() {
 }
 
 #[tokio::test]
+async fn invalid_tokens_are_counted_on_the_sign_in_page_too() {
+    let server = TestServer::new().await;
+    let count = || {
+        let text = tamma_telemetry::registry().render();
+        let value = text.lines().find_map(|line| line.strip_prefix("tamma_refused_tokens_total "));
+        value.map_or(0.0, |value| value.parse::<f64>().expect("number"))
+    };
+    let before = count();
+    let mut browser = Browser::anonymous(&server);
+    let response = browser.post("/hello", "/hello", "token=guess&to=%2F").await;
+    assert_eq!(response.status(), 403);
+    assert!(count() > before);
+    server.end().await;
+}
+
+#[tokio::test]
 async fn health_reports_an_unreachable_database() {
     let server = TestServer::new().await;
     let healthy = json!({ "healthy": true, "store": true, "temporal": true });

@@ -4,16 +4,23 @@
 
 mod access_matrix;
 mod alerts;
+mod audit_log;
 mod authentication;
 mod browser;
 mod chat;
+mod codec_endpoint;
 mod fake_forge;
+mod fake_provider;
 mod forge_polling;
 mod forges;
+mod identity;
 mod knowledge;
 mod lists;
 mod live;
 mod many_tasks;
+mod monitoring;
+mod namespaces;
+mod organisations;
 mod oversight;
 mod pages;
 mod people;
@@ -26,5 +33,6 @@ mod review_pages;
 mod runs;
 mod tasks;
 mod test_server;
+mod tls;
 #[path = "../../../core/tests/it/world.rs"]
 mod world;

@@ -145,6 +145,33 @@ async fn overdue_and_failing_tasks_are_listed_on_every_interface() {
 }
 
 #[tokio::test]
+async fn maintenance_is_shown_on_every_page_until_it_ends() {
+    let server = TestServer::with(local_config()).await;
+    let project = server.project("/nowhere").await;
+    let task = StoredTask::new(&server, project, json!({ "title": "Greet" })).await;
+    let mut browser = Browser::new(&server);
+    let pages = ["/".to_owned(), "/inbox".to_owned(), format!("/tasks/{}", task.id)];
+    let (status, none) = server.get("/maintenance").await;
+    assert_eq!((status, none), (200, json!({})));
+    let reason = json!({ "reason": " new <b>disks</b> " });
+    let (status, started) = server.post("/maintenance", &reason).await;
+    assert_eq!((status, &started["maintenance"]["reason"]), (200, &json!("new <b>disks</b>")));
+    assert!(server.store.record_heartbeat("here", 2, "bubblewrap").await.expect("stored"));
+    for page in &pages {
+        let html = browser.page(page).await;
+        assert!(html.contains("Maintenance: new ") && !html.contains("<b>disks"), "{html}");
+    }
+    assert_eq!(server.post("/maintenance", &json!({ "reason": " " })).await.0, 422);
+    let (status, ended) = server.post("/maintenance/end", &json!({})).await;
+    assert_eq!((status, ended), (200, json!({})));
+    assert!(!server.store.record_heartbeat("here", 2, "bubblewrap").await.expect("stored"));
+    for page in &pages {
+        assert!(!browser.page(page).await.contains("Maintenance: "), "{page}");
+    }
+    server.end().await;
+}
+
+#[tokio::test]
 async fn the_agent_pool_is_shown_over_the_api_and_mcp() {
     let server = TestServer::with(local_config()).await;
     let project = server.project("/nowhere").await;

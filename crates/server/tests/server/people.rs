@@ -174,10 +174,43 @@ async fn only_operators_issue_and_revoke_tokens() {
     // One token per person; names are compared without case and spaces.
     assert_eq!(team.post("/people", SERVER, "Grace", &of(" ada ")).await.0, 422);
     assert_eq!(team.post("/people", SERVER, "Grace", &of("A\nda")).await.0, 422);
-    assert_eq!(team.post("/people/revocations", SERVER, "Grace", &of("Max")).await.0, 404);
+    let (status, problem) = team.post("/people/revocations", SERVER, "Grace", &of("Max")).await;
+    assert_eq!(status, 404);
+    let hint = problem["what_to_do"].as_str().expect("hint");
+    assert!(hint.contains("tamma person deactivate"), "{hint}");
     // A lost token is replaced.
     assert_eq!(team.post("/people/revocations", SERVER, "Grace", &of("Ada")).await.0, 200);
     assert_ne!(team.add("Ada").await, ada);
+    team.server.end().await;
+}
+
+#[tokio::test]
+async fn a_revocation_ends_every_token_of_a_person_and_of_a_service_account() {
+    let team = Team::new().await;
+    let first = team.add("Ada").await;
+    let new = json!({ "label": "laptop" });
+    let (status, second) = team.post("/tokens", &first, "Ada", &new).await;
+    assert_eq!(status, 200, "{second}");
+    let second = second["secret"].as_str().expect("token");
+    let robot = json!({ "name": "nightly", "service": true });
+    let (status, robot) = team.post("/people", SERVER, "Grace", &robot).await;
+    assert_eq!(status, 200, "{robot}");
+    let robot = robot["token"].as_str().expect("token");
+    let status_of = async |token: &str| {
+        let request = team.server.request(Method::GET, "/tasks").bearer_auth(token);
+        request.send().await.expect("response").status().as_u16()
+    };
+    for token in [first.as_str(), second, robot] {
+        assert_ne!(status_of(token).await, 401);
+    }
+    for name in ["ada", "nightly"] {
+        let revoke = json!({ "name": name });
+        assert_eq!(team.post("/people/revocations", SERVER, "Grace", &revoke).await.0, 200);
+        assert_eq!(team.post("/people/revocations", SERVER, "Grace", &revoke).await.0, 404);
+    }
+    for token in [first.as_str(), second, robot] {
+        assert_eq!(status_of(token).await, 401);
+    }
     team.server.end().await;
 }
 
@@ -322,6 +355,21 @@ async fn revocation_ends_requests_sessions_and_streams_immediately() {
 }
 
 #[tokio::test]
+async fn sign_out_ends_the_streams_of_operators_too() {
+    let team = Team::new().await;
+    for token in [SERVER.to_owned(), team.add("Ada").await] {
+        let mut browser = team.browser(&token).await;
+        let board = browser.send(Method::GET, "/live/board", &[], None).await;
+        assert_eq!(board.status(), 200);
+        assert_eq!(browser.post("/inbox", "/goodbye", "").await.status(), 303);
+        let end = board.bytes_stream().for_each(async |_| ());
+        let ended = tokio::time::timeout(Duration::from_secs(10), end).await;
+        assert!(ended.is_ok(), "the stream did not end");
+    }
+    team.server.end().await;
+}
+
+#[tokio::test]
 async fn a_session_ends_with_the_servers_token() {
     let server = TestServer::new().await;
     let (browser, name) = (Digest::of(b"browser"), "Ada".parse::<Name>().expect("name"));
@@ -329,7 +377,15 @@ async fn a_session_ends_with_the_servers_token() {
     let soon = chrono::DateTime::UNIX_EPOCH + chrono::TimeDelta::days(40_000);
     let now = soon - chrono::TimeDelta::days(1);
     let store = &server.store;
-    store.open_session(browser, &name, old, soon).await.expect("opened");
+    let session = tamma_store::NewSession {
+        hash: browser,
+        person: &name,
+        proof: tamma_store::SessionProof::Token(old),
+        kind: tamma_store::SessionKind::Web,
+        client: None,
+        until: soon,
+    };
+    store.open_session(session).await.expect("opened");
     let person = async |token| {
         let session = store.session(browser, token, now).await.expect("response");
         session.map(|session| session.person.to_string())
@@ -514,7 +570,7 @@ async fn roles_change_by_recorded_events_and_at_once() {
     };
     for (person, role) in [(Some("Eve"), Some("approver")), (None, None)] {
         let (status, problem) = change(&ada, person, role).await;
-        assert_eq!((status, &problem["type"]), (403, &json!("tamma:operator")), "{problem}");
+        assert_eq!((status, &problem["type"]), (403, &json!("tamma:administrator")), "{problem}");
     }
     assert_eq!(change(SERVER, Some("Eve"), Some("operator")).await.0, 422, "not granted");
     assert_eq!(change(SERVER, Some("Eve"), None).await.0, 404, "she has none of her own");

@@ -38,6 +38,7 @@ pub(crate) fn config(address: &str, token: Option<&str>) -> ServerConfig {
         token: token.unwrap_or(OPERATOR_TOKEN).to_owned(),
         environment: BTreeMap::new(),
         operator: tamma_testkit::operator::test_operator(),
+        keys: tamma_testkit::keys::test_keys(),
         workflow_tuning: tamma_flow::WorkflowTuning::default(),
         // These tasks have no workflows.
         reconcile_interval: std::time::Duration::from_hours(24),
@@ -48,6 +49,8 @@ pub(crate) fn config(address: &str, token: Option<&str>) -> ServerConfig {
         read_remote_config: None,
         read_commit_file: None,
         forges: "/nowhere".into(),
+        policies: BTreeMap::new(),
+        acme: "/nowhere".into(),
     }
 }
 
@@ -76,8 +79,8 @@ impl TestServer {
     }
 
     pub(crate) async fn with(config: ServerConfig) -> Self {
-        let (database, store) = fresh_database().await;
-        Self::on_database(config, database, store).await
+        let (database, store) = Box::pin(fresh_database()).await;
+        Box::pin(Self::on_database(config, database, store)).await
     }
 
     /// Starts a server on an existing database.

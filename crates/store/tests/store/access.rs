@@ -4,12 +4,12 @@ use std::path::Path;
 
 use futures_util::TryStreamExt as _;
 use serde_json::Value;
-use tamma_core::access::{PersonRole, ProjectScope};
-use tamma_core::ids::{Name, ProjectId};
+use tamma_core::access::{Membership, OrganisationRole, PersonRole, ProjectScope};
+use tamma_core::ids::{Name, OrganisationId, ProjectId};
 use tamma_core::task_loop::State;
 use tamma_store::{
-    AccessChange, AccessSource, Error, KnowledgeFilter, PipelineFilter, RegisteredProject, Store,
-    TaskFilter, TaskOrder,
+    AccessChange, AccessSource, Error, KnowledgeFilter, NewLogin, OrganisationChange,
+    PipelineFilter, RegisteredProject, Store, TaskFilter, TaskOrder,
 };
 use tamma_testkit::postgres::TestDatabase;
 use uuid::Uuid;
@@ -17,6 +17,8 @@ use uuid::Uuid;
 use crate::recorded_task::{PROJECT, RecordedTask, careful, register};
 
 const OTHER: ProjectId = ProjectId(Uuid::from_u128(3));
+
+const OTHER_ORGANISATION: OrganisationId = OrganisationId(Uuid::from_u128(8));
 
 fn name(text: &str) -> Name {
     text.parse().expect("name")
@@ -46,9 +48,10 @@ async fn fresh() -> (TestDatabase, Store) {
 #[tokio::test]
 async fn the_newest_change_of_a_role_counts_and_all_changes_are_kept() {
     let (_database, store) = fresh().await;
-    let role = async |person: &str| {
-        store.roles_of(&name(person)).await.expect("roles").get(&PROJECT).copied()
+    let membership = async |person: &str| {
+        Membership::from_grants(&store.grants_of(&name(person), &[]).await.expect("grants"))
     };
+    let role = async |person: &str| membership(person).await.roles.get(&PROJECT).copied();
     assert_eq!(role("Ada").await, None, "nobody has a role before one is granted");
     for (person, new) in [
         (Some("Ada"), Some(PersonRole::Approver)),
@@ -59,13 +62,13 @@ async fn the_newest_change_of_a_role_counts_and_all_changes_are_kept() {
     ] {
         store.change_access(&[change(person, new)]).await.expect("changed");
     }
-    assert_eq!(role("ada").await, Some(PersonRole::Member), "names ignore capitals");
-    assert_eq!(role("Bob").await, Some(PersonRole::Viewer), "as everybody");
-    assert_eq!(role("Mallory").await, Some(PersonRole::Viewer));
+    assert_eq!(role("ada").await, Some(OrganisationRole::Member), "names ignore capitals");
+    assert_eq!(role("Bob").await, Some(OrganisationRole::Viewer), "as everybody");
+    assert_eq!(role("Mallory").await, Some(OrganisationRole::Viewer));
     let roles = store.project_roles(PROJECT).await.expect("roles");
     assert_eq!(roles.everybody, Some(PersonRole::Viewer));
     assert_eq!(roles.named, [("ADA".to_owned(), PersonRole::Member)].into());
-    assert_eq!(store.roles_of(&name("Ada")).await.expect("roles").len(), 1, "one project");
+    assert_eq!(membership("Ada").await.roles.len(), 1, "one project");
     store.change_access(&[change(None, None)]).await.expect("changed");
     assert_eq!(role("Mallory").await, None);
     let changes = store.access_changes(Some(PROJECT), 100).await.expect("changes");
@@ -175,7 +178,7 @@ fn every_list_of_project_data_carries_the_limit() {
         "task = $1",
         "WHERE project = $1",
         "WHERE r.project = $1",
-        "$1 = ANY(depends_on)",
+        "$1 = ANY(tasks.depends_on)",
         "id = ANY($1)",
         "unnest($1::uuid []) AS wanted",
         "INSERT INTO",
@@ -186,6 +189,9 @@ fn every_list_of_project_data_carries_the_limit() {
         "forge = $1",
         // The reconciler, a service of the server itself.
         "LEFT JOIN task_workflows",
+        // Metrics of the installation, for its operator; they name no project.
+        r#"count(*)::float8 AS "count!""#,
+        r#"AS "asking_seconds!""#,
     ];
     let mut lists = 0;
     for file in std::fs::read_dir(folder).expect("queries") {
@@ -201,4 +207,74 @@ fn every_list_of_project_data_carries_the_limit() {
         assert!(query.contains("::uuid []"), "a list without the limit:\n{query}");
     }
     assert!(lists >= 15, "only {lists} lists found");
+}
+
+#[tokio::test]
+async fn a_role_in_an_organisation_follows_its_projects() {
+    let (_database, store) = fresh().await;
+    let acme = OrganisationId(Uuid::from_u128(7));
+    store.add_organisation(acme, ("acme", None), &name("Grace")).await.expect("added");
+    let again = store.add_organisation(OTHER_ORGANISATION, ("acme", None), &name("Grace")).await;
+    assert!(matches!(again, Err(Error::Conflict(_))), "{again:?}");
+    let membership = async || {
+        Membership::from_grants(&store.grants_of(&name("ada"), &[]).await.expect("grants"))
+    };
+    let change = async |role| {
+        let change = OrganisationChange {
+            organisation: acme,
+            person: name("Ada"),
+            role,
+            by: name("Grace"),
+            auth_method: "server_token".to_owned(),
+        };
+        store.change_organisation_role(&change).await.expect("changed");
+    };
+    assert!(!store.is_name_used(&name("ada")).await.expect("asked"));
+    change(Some(OrganisationRole::Administrator)).await;
+    // Nobody gets the role by signing in under the name.
+    assert!(store.is_name_used(&name("ada")).await.expect("asked"));
+    let empty = membership().await;
+    assert_eq!((empty.roles.len(), empty.administered), (0, [acme].into()));
+    store.move_project(OTHER, acme).await.expect("moved");
+    assert_eq!(membership().await.roles, [(OTHER, OrganisationRole::Administrator)].into());
+    let all = store.organisations().await.expect("organisations");
+    let projects: Vec<(&str, Vec<ProjectId>)> =
+        all.iter().map(|it| (it.name.as_str(), it.projects.values().copied().collect())).collect();
+    assert_eq!(projects, [("acme", vec![OTHER]), ("default", vec![PROJECT])]);
+    change(None).await;
+    assert!(membership().await.roles.is_empty());
+    assert!(store.organisation_roles(acme).await.expect("roles").is_empty());
+}
+
+#[tokio::test]
+async fn people_of_a_removed_provider_have_only_what_was_granted_to_them() {
+    let (_database, store) = fresh().await;
+    let viewers = change(None, Some(PersonRole::Viewer));
+    store.change_access(&[viewers]).await.expect("changed");
+    let ada = name("Ada");
+    let new = NewLogin {
+        ids: [10, 11, 12].map(Uuid::from_u128),
+        issuer: "https://id.example",
+        subject: "ada",
+        person: &ada,
+        groups: &["staff".to_owned()],
+        sid: None,
+        tokens: "sealed",
+        now: chrono::DateTime::UNIX_EPOCH,
+    };
+    store.add_login(&new).await.expect("added");
+    let role = async |person: &str, issuers: &[&str]| {
+        let issuers: Vec<String> = issuers.iter().map(|it| (*it).to_owned()).collect();
+        let grants = store.grants_of(&name(person), &issuers).await.expect("grants");
+        Membership::from_grants(&grants).roles.get(&PROJECT).copied()
+    };
+    let viewer = Some(OrganisationRole::Viewer);
+    assert_eq!(role("ADA", &["https://id.example", "https://other.example"]).await, viewer);
+    for left in [&["https://other.example"][..], &[]] {
+        assert_eq!(role("ADA", left).await, None, "{left:?}");
+        assert_eq!(role("Bob", left).await, viewer, "Bob came from no provider");
+    }
+    let own = change(Some("Ada"), Some(PersonRole::Member));
+    store.change_access(&[own]).await.expect("changed");
+    assert_eq!(role("ada", &[]).await, Some(OrganisationRole::Member));
 }

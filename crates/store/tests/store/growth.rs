@@ -129,7 +129,7 @@ async fn counting(server: &str) -> (String, Arc<AtomicU64>) {
     let address = listener.local_addr().expect("address");
     let (from, to) = (server.find('@').map_or(0, |at| at + 1), server.rfind('/').expect("a URL"));
     let upstream = server[from..to].to_owned();
-    let url = format!("{}{address}{}", &server[..from], &server[to..]);
+    let url = format!("{}{address}{}?sslmode=disable", &server[..from], &server[to..]);
     let count = statements.clone();
     tokio::spawn(async move {
         while let Ok((client, _)) = listener.accept().await {

@@ -4,7 +4,9 @@
 
 mod access;
 mod audit;
+mod audit_log;
 mod conversations;
+mod credentials;
 mod deliveries;
 mod effects;
 mod embeddings;
@@ -12,12 +14,14 @@ mod forges;
 mod growth;
 mod idempotency;
 mod inline_jobs;
+mod installation_metrics;
 mod job_facts;
 mod knowledge;
 mod leases;
 mod lessons;
 mod line_comments;
 mod lists;
+mod namespaces;
 mod pipelines;
 mod query_plans;
 mod reconciliation;
@@ -25,7 +29,9 @@ mod recorded_task;
 mod reservations;
 mod restart;
 mod retention;
+mod row_security;
 mod runs;
 mod schema;
+mod tls;
 #[path = "../../../core/tests/it/world.rs"]
 mod world;

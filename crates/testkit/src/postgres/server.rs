@@ -73,6 +73,31 @@ impl PostgresServer {
         self.child.as_ref().and_then(Child::id)
     }
 
+    /// Returns its folder, in which its owner can read, and `server` in it, in which its owner can write.
+    /// The data is in `server/data`.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Runs a command as the owner of the data, with PostgreSQL's programs on its `PATH`.
+    pub async fn run_as_owner(&self, env: &[(&str, &str)], command: &[&str]) -> Result<()> {
+        let output = Command::new("bash")
+            .arg(self.folder.path().join("postgres.sh"))
+            .arg(self.folder.path())
+            .arg("run")
+            .args(command)
+            .envs(env.iter().copied())
+            .stdin(Stdio::null())
+            .kill_on_drop(true)
+            .output()
+            .await
+            .context("cannot start `bash`")?;
+        let text = [output.stdout, output.stderr].concat();
+        let text = String::from_utf8_lossy(&text);
+        ensure!(output.status.success(), "{command:?} failed: {}", text.trim());
+        Ok(())
+    }
+
     /// Returns its log.
     pub fn log(&self) -> Result<String> {
         Ok(std::fs::read_to_string(self.folder.path().join("log"))?)

@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result, anyhow, ensure};
 use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
 
-use super::{SEARCH_ATTRIBUTES, connect};
+use super::{ProjectTurns, SEARCH_ATTRIBUTES, connect};
 use crate::network::{Host, Network};
 use crate::postgres::PostgresServer;
 use crate::programs::tools_folder;
@@ -27,10 +27,19 @@ pub const BUILD_COMMAND: &str = "TAMMA_TOOLS=temporal bash .ci/tools";
 const DATABASES: [(&str, &str); 2] =
     [("temporal", "temporal"), ("temporal_visibility", "visibility")];
 
-/// Dynamic configuration: the settings of `tamma up`.
-const DYNAMIC_CONFIG: &str = "history.transferProcessorMaxPollRPS: [{ value: 100 }]\n\
-                              frontend.WorkerCommandsEnabled: [{ value: true }]\n\
-                              system.enableCancelActivityWorkerCommand: [{ value: true }]\n";
+/// Returns the dynamic configuration: the settings of `tamma up`, and those of `docs/operating.md` for the
+/// queue of agent jobs.
+fn dynamic_config(turns: ProjectTurns) -> String {
+    let fairness = turns == ProjectTurns::On;
+    format!(
+        "history.transferProcessorMaxPollRPS: [{{ value: 100 }}]\n\
+         frontend.WorkerCommandsEnabled: [{{ value: true }}]\n\
+         system.enableCancelActivityWorkerCommand: [{{ value: true }}]\n\
+         matching.enableFairness: [{{ value: {fairness} }}]\n\
+         matching.numTaskqueueWritePartitions:\n\
+         - {{ value: 1, constraints: {{ taskQueueName: tamma-engines }} }}\n"
+    )
+}
 
 /// Most starts of a node. Of nodes that start together, one writes the cluster's metadata and the others
 /// end, so that a supervisor starts them again.
@@ -106,15 +115,15 @@ impl TemporalCluster {
     /// Creates the databases, starts all nodes, and registers the namespace and the search attributes.
     /// The number of shards can never change. Logs are written to `folder`.
     pub(crate) async fn start(
-        layout: TemporalLayout,
-        shards: u32,
+        (layout, shards): (TemporalLayout, u32),
+        turns: ProjectTurns,
         postgres: &PostgresServer,
         network: &Network,
         folder: &Path,
     ) -> Result<Self> {
         create_databases(postgres).await?;
         let dynamic_config = folder.join("temporal-settings.yaml");
-        std::fs::write(&dynamic_config, DYNAMIC_CONFIG)?;
+        std::fs::write(&dynamic_config, self::dynamic_config(turns))?;
         let (database, port) = postgres.address();
         let mut nodes = Vec::new();
         for &(name, services) in layout.nodes() {

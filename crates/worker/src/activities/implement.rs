@@ -62,7 +62,7 @@ pub(super) async fn implement(
     let (agent, _) = agent_for(&project, &implementer)?;
     (ctx.callbacks.announce_start)(RunStarted { at: now(), job_number, agent }).await?;
     ctx.fault_point("announced")?;
-    let host = (&*services.config, &services.processes, &services.egress);
+    let host = (&*services.config, &services.processes, &services.egress, &services.store);
     let failed_setup = set_up_worktree(host, ctx, &project, &worktree).await?;
     let iterates =
         |decision: EscalationDecision| matches!(decision.action, EscalationAction::Iterate(_));

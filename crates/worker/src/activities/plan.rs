@@ -46,7 +46,7 @@ pub(super) async fn plan(
     let note = (!notes.is_empty()).then(|| notes.join("\n\n"));
     let project = services.repositories.project(ctx).await?;
     let worktree = services.repositories.worktree(ctx, &project).await?;
-    let host = (&*services.config, &services.processes, &services.egress);
+    let host = (&*services.config, &services.processes, &services.egress, &services.store);
     let failed_setup = set_up_worktree(host, ctx, &project, &worktree).await?;
     // A plan is revised because of failures.
     let failed = match ctx.task_loop.state {

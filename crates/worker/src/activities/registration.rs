@@ -21,6 +21,7 @@ use crate::activity_registration::registered;
 use crate::error::Error;
 use crate::heartbeats::with_heartbeats;
 use crate::job_context::{AnnounceStart, OpenQuestionUpdate, WorkflowCallbacks};
+use crate::namespaces::namespace_of;
 
 /// Attempts to wake the tasks that wait for a completed one.
 const MAX_WAKE_ATTEMPTS: u32 = 10;
@@ -106,12 +107,27 @@ fn question_update(ctx: &ActivityContext) -> OpenQuestionUpdate {
     })
 }
 
+/// Saves the namespace of a task that no server has started, such as one of a story.
+async fn save_namespace(
+    activities: &Activities,
+    ctx: &ActivityContext,
+    pending: &PendingSteps,
+) -> Result<(), ActivityError> {
+    let is_first = pending.steps.first().is_some_and(|record| record.step == 0);
+    let Some(namespace) = namespace_of(&ctx.client()).filter(|_| is_first) else {
+        return Ok(());
+    };
+    let saved = activities.services.store.save_workflow_namespace(pending.task.0, &namespace).await;
+    saved.map_err(|error| Error::from(error).into_activity_error())
+}
+
 /// Runs a job where its placement says.
 async fn run_activity(
     activities: Arc<Activities>,
     ctx: ActivityContext,
     request: JobRequest,
 ) -> Result<JobResult, ActivityError> {
+    save_namespace(&activities, &ctx, &request.pending).await?;
     match request.job.placement() {
         Placement::Inline => run_inline(activities, ctx, request).await,
         Placement::Worker | Placement::AgentPool => {
@@ -147,6 +163,7 @@ impl ExecutableActivity for Record {
     ) -> BoxFuture<'static, Result<(), ActivityError>> {
         Box::pin(async move {
             let activities = registered(receiver)?;
+            save_namespace(&activities, &ctx, &pending).await?;
             let saved = activities.save_steps(&pending).await;
             saved.map(drop).map_err(Error::into_activity_error)?;
             let store = &activities.services.store;

@@ -8,6 +8,7 @@ use temporalio_client::errors::WorkflowInteractionError;
 use temporalio_client::{Client, WorkflowSignalOptions};
 
 use crate::error::Error;
+use crate::namespaces::client_in;
 
 /// Wakes the tasks that wait for a task which these steps complete. The steps must be stored: a task
 /// that starts to wait later finds them there.
@@ -19,7 +20,8 @@ pub(super) async fn wake_dependants(
     if !pending.steps.iter().any(|record| record.next.state == State::Completed) {
         return Ok(());
     }
-    for task in store.waiting_dependants(pending.task).await? {
+    for (task, namespace) in store.waiting_dependants(pending.task).await? {
+        let client = client_in(client, namespace.as_deref());
         let handle = client.get_workflow_handle::<TaskWorkflow>(workflow_id(task));
         let id = format!("completed-{}", pending.task);
         let options = WorkflowSignalOptions::builder().request_id(id).build();

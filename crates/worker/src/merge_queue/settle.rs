@@ -14,6 +14,7 @@ use temporalio_client::{Client, WorkflowSignalOptions};
 
 use super::MergeQueueActivities;
 use crate::error::Error;
+use crate::namespaces::client_in;
 
 impl MergeQueueActivities {
     /// Tells the database, tasks and people what became of entries. Telling it again has no effect.
@@ -83,7 +84,7 @@ impl MergeQueueActivities {
             Settlement::Landed { commit, .. } => {
                 let commit = *commit;
                 store.settle_queue_entry(task, head, &QueueSettlement::Landed(commit)).await?;
-                tell_task(client, entry, QueueResult::Landed { head, commit }).await
+                self.tell_task(client, entry, QueueResult::Landed { head, commit }).await
             }
             Settlement::Returned { reason, log, .. } => {
                 let settled = QueueSettlement::Returned {
@@ -91,16 +92,45 @@ impl MergeQueueActivities {
                     log: Some(log.clone()),
                 };
                 store.settle_queue_entry(task, head, &settled).await?;
-                tell_task(client, entry, QueueResult::Returned { head, log: log.clone() }).await
+                self.tell_task(client, entry, QueueResult::Returned { head, log: log.clone() })
+                    .await
             }
             Settlement::Dropped { .. } => {
                 let reason = "the change is no longer wanted as it was approved".to_owned();
                 store.settle_queue_entry(task, head, &QueueSettlement::Left { reason }).await?;
                 // The task decides again with the newest facts, which the poller sends once more.
                 store.set_delivered(task, "").await?;
-                tell_task(client, entry, QueueResult::Left { head }).await
+                self.tell_task(client, entry, QueueResult::Left { head }).await
             }
             Settlement::Alert { .. } => Ok(()),
+        }
+    }
+
+    /// Tells the workflow of a task what became of its entry. Each stay in the queue has its own message.
+    async fn tell_task(
+        &self,
+        client: &Client,
+        entry: &MergeEntry,
+        result: QueueResult,
+    ) -> Result<(), Error> {
+        let EntryKey { task, head } = entry.key;
+        // The project may have been in another organisation when the task was started.
+        let namespace = self.services.store.workflow_namespace(task.0).await?;
+        let client = client_in(client, namespace.as_deref());
+        let handle = client.get_workflow_handle::<TaskWorkflow>(workflow_id(task));
+        let kind = match result {
+            QueueResult::Landed { .. } => "landed",
+            QueueResult::Returned { .. } => "returned",
+            QueueResult::Left { .. } => "left",
+        };
+        let id = format!("queue-{kind}-{head}-{}", entry.queued_at.timestamp_millis());
+        let options = WorkflowSignalOptions::builder().request_id(id).build();
+        let signal = ForgeSignal::QueueSettled(result);
+        match handle.signal(TaskWorkflow::observe_forge, signal, options).await {
+            // The reconciler replaces a lost workflow, and the server sends the stored result to that one
+            // with the next facts.
+            Ok(()) | Err(WorkflowInteractionError::NotFound(_)) => Ok(()),
+            Err(error) => Err(Error::Temporal(error.to_string())),
         }
     }
 
@@ -235,25 +265,5 @@ fn reason_text(reason: ReturnReason) -> &'static str {
     match reason {
         ReturnReason::Conflict => "it conflicts with the branch",
         ReturnReason::Failed => "gates fail with it",
-    }
-}
-
-/// Tells the workflow of a task what became of its entry. Each stay in the queue has its own message.
-async fn tell_task(client: &Client, entry: &MergeEntry, result: QueueResult) -> Result<(), Error> {
-    let EntryKey { task, head } = entry.key;
-    let handle = client.get_workflow_handle::<TaskWorkflow>(workflow_id(task));
-    let kind = match result {
-        QueueResult::Landed { .. } => "landed",
-        QueueResult::Returned { .. } => "returned",
-        QueueResult::Left { .. } => "left",
-    };
-    let id = format!("queue-{kind}-{head}-{}", entry.queued_at.timestamp_millis());
-    let options = WorkflowSignalOptions::builder().request_id(id).build();
-    let signal = ForgeSignal::QueueSettled(result);
-    match handle.signal(TaskWorkflow::observe_forge, signal, options).await {
-        // The reconciler replaces a lost workflow, and the server sends the stored result to that one
-        // with the next facts.
-        Ok(()) | Err(WorkflowInteractionError::NotFound(_)) => Ok(()),
-        Err(error) => Err(Error::Temporal(error.to_string())),
     }
 }

@@ -28,7 +28,8 @@ pub(super) async fn run(
     worktree: &Worktree,
     keep_end: KeepRun,
 ) -> Result<PhaseEnd, Error> {
-    let host = (&*services.config, &services.processes, &services.egress);
+    let _slot = services.agents.agent_slot(&ctx.job).await?;
+    let host = (&*services.config, &services.processes, &services.egress, &services.store);
     set_up_worktree(host, &ctx.job, &ctx.project, worktree).await?;
     let phase = ctx.phase();
     let (source, instructions) = instructions(ctx, worktree, &phase).await?;

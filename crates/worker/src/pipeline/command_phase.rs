@@ -20,7 +20,7 @@ pub(super) async fn run(
     worktree: &Worktree,
 ) -> Result<PhaseEnd, Error> {
     let (config, job, phase) = (&*services.config, &ctx.job, ctx.phase());
-    let host = (config, &services.processes, &services.egress);
+    let host = (config, &services.processes, &services.egress, &services.store);
     set_up_worktree(host, job, &ctx.project, worktree).await?;
     let kind = sandbox::choose(ctx.project.rules.engines.sandbox)
         .map_err(|error| Error::Configuration(error.to_string()))?;

@@ -23,6 +23,7 @@ use tamma_store::{LineKind, ModelCall, NewLine, RunUpdate};
 use super::PromptRecord;
 use super::relative_paths::relative_paths;
 use super::tool_call::ToolCallState;
+use crate::task_trace::{EndedCall, EndedModelCall};
 
 /// Function that removes secrets from text.
 pub type Redact = Arc<dyn Fn(&str) -> String + Send + Sync>;
@@ -108,6 +109,10 @@ pub(super) struct LineBuilder {
     tools_changed: bool,
     /// IDs of the calls that have ended. Later updates about them are only in the transcript.
     ended_tools: BTreeSet<String>,
+    /// Calls that have ended since they were taken.
+    ended_calls: Vec<EndedCall>,
+    /// Calls to models that have ended since they were taken.
+    ended_model_calls: Vec<EndedModelCall>,
     lines: VecDeque<NewLine>,
     model_calls: VecDeque<ModelCall>,
     /// Prompt that a resumed session gets instead of the recorded one.
@@ -138,6 +143,8 @@ impl LineBuilder {
             tools: BTreeMap::new(),
             tools_changed: false,
             ended_tools: BTreeSet::new(),
+            ended_calls: Vec::new(),
+            ended_model_calls: Vec::new(),
             lines: VecDeque::new(),
             model_calls: VecDeque::new(),
             continuation: None,
@@ -359,6 +366,8 @@ impl LineBuilder {
         self.tools_changed = true;
         self.ended_tools.insert(id.to_owned());
         let (text, data) = call.to_line(id, at, &|text: &str| self.shown(text));
+        let ended = call.ended(id, at, &|text: &str| self.shown(text));
+        self.ended_calls.push(ended);
         self.line(at, LineKind::Tool, &text, Some(data));
     }
 
@@ -381,6 +390,7 @@ impl LineBuilder {
     fn call(&mut self, at: Timestamp, call: &gateway::ModelCall) {
         self.call_count += 1;
         let millis = |took: Duration| u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
+        let dialect = call.dialect;
         let call = ModelCall {
             sequence: self.call_count,
             at: call.started_at,
@@ -404,6 +414,7 @@ impl LineBuilder {
         };
         self.usage = Some((add_usage(before, &call), true));
         self.has_changes = true;
+        self.ended_model_calls.push(EndedModelCall { dialect, call: call.clone() });
         if self.model_calls.len() < MAX_PENDING_LINES {
             self.model_calls.push_back(call);
         }
@@ -524,6 +535,16 @@ impl LineBuilder {
     /// Takes the records that are not in the transcript yet.
     pub(super) fn take_records(&mut self) -> Vec<Value> {
         std::mem::take(&mut self.records)
+    }
+
+    /// Takes the tool calls that have ended.
+    pub(super) fn take_ended_calls(&mut self) -> Vec<EndedCall> {
+        std::mem::take(&mut self.ended_calls)
+    }
+
+    /// Takes the calls to models that have ended.
+    pub(super) fn take_ended_model_calls(&mut self) -> Vec<EndedModelCall> {
+        std::mem::take(&mut self.ended_model_calls)
     }
 
     /// Removes secrets and control sequences from text.

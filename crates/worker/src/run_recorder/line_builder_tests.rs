@@ -351,3 +351,14 @@ fn runs_without_progress_reports_have_none() {
     builder.tick(at(3600));
     assert_eq!(take_lines(&mut builder), []);
 }
+
+#[test]
+fn calls_to_models_are_taken_once_for_their_spans() {
+    let mut builder = builder();
+    builder.observe(at(0), call(Cost::Unknown, 200));
+    builder.observe(at(1), call(Cost::Unknown, 429));
+    let taken = builder.take_ended_model_calls();
+    let calls: Vec<_> = taken.iter().map(|it| (it.call.sequence, it.call.status)).collect();
+    assert_eq!(calls, [(1, 200), (2, 429)]);
+    assert_eq!(builder.take_ended_model_calls(), []);
+}

@@ -13,6 +13,15 @@ use tamma_core::task_loop::Timestamp;
 use tamma_engine::agent::{ToolCallUpdate, ToolContent};
 use tamma_store::RunningCall;
 
+use crate::task_trace::EndedCall;
+
+/// Kinds of tools of the Agent Client Protocol.
+const KINDS: [&str; 9] =
+    ["read", "edit", "delete", "move", "search", "execute", "think", "fetch", "switch_mode"];
+
+/// Maximum length of the ID of a call in traces, in characters. Agents choose it.
+const MAX_ID_CHARS: usize = 100;
+
 /// Maximum length of a title, in characters.
 const MAX_TITLE_CHARS: usize = 300;
 
@@ -102,6 +111,23 @@ impl ToolCallState {
     /// Returns whether the agent reported the end of the call.
     pub(super) fn has_ended(&self) -> bool {
         matches!(self.status.as_deref(), Some("completed" | "failed"))
+    }
+
+    /// Returns what the trace of the task says about the call.
+    pub(super) fn ended(&self, id: &str, at: Timestamp, clean: Clean<'_>) -> EndedCall {
+        EndedCall {
+            id: clean(id).chars().take(MAX_ID_CHARS).collect(),
+            // Agents choose the word.
+            kind: self
+                .kind
+                .as_deref()
+                .filter(|kind| KINDS.contains(kind))
+                .unwrap_or("other")
+                .to_owned(),
+            started_at: self.started_at,
+            ended_at: at,
+            has_failed: self.status.as_deref() != Some("completed"),
+        }
     }
 
     /// Returns the call as shown while it runs.

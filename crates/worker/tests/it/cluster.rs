@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::future::Future;
+use std::num::NonZeroU16;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::time::Duration;
@@ -20,7 +21,7 @@ use tamma_core::version::Edition;
 use tamma_engine::agent::AgentTimeouts;
 use tamma_flow::{
     ActionRequest, ActionResponse, TASK_QUEUE, TaskWorkflow, WorkflowInput, WorkflowOrigin,
-    WorkflowTuning, search_attributes, workflow_id,
+    WorkflowTuning, failure_message, search_attributes, workflow_id,
 };
 use tamma_store::{RegisteredProject, Store};
 use tamma_testkit::agent::{Script, program};
@@ -31,9 +32,12 @@ use tamma_testkit::repository::Repository;
 use tamma_testkit::sample::{sample_task, task_id};
 use tamma_testkit::wait_until;
 use tamma_worker::{FaultInjection, WorkerConfig};
+use temporalio_client::errors::WorkflowUpdateError;
 use temporalio_client::{
     Client, WorkflowExecuteUpdateOptions, WorkflowHandle, WorkflowStartOptions,
 };
+use temporalio_common::data_converters::SerializationContextData;
+use temporalio_common::payload_visitor::decode_payloads;
 use temporalio_common::search_attributes::SearchAttributes;
 use tokio_util::sync::CancellationToken;
 
@@ -53,6 +57,12 @@ pub(crate) struct Cluster {
     pub(crate) test_environment: BTreeMap<String, String>,
     /// Steps at which the worker fails.
     pub(crate) fault_injection: FaultInjection,
+    /// Time that jobs get to end when the worker stops.
+    pub(crate) drain: Duration,
+    /// Number of agents that can run at once.
+    pub(crate) slots: usize,
+    /// Operator's limit on agents of a project.
+    pub(crate) agents_per_project: Option<NonZeroU16>,
 }
 
 impl Cluster {
@@ -88,6 +98,9 @@ impl Cluster {
             allow_project_prompts: false,
             test_environment: BTreeMap::new(),
             fault_injection: FaultInjection::none(),
+            drain: Duration::ZERO,
+            slots: 2,
+            agents_per_project: None,
         }
     }
 
@@ -150,8 +163,11 @@ impl Cluster {
             timeouts: AgentTimeouts { late_usage: Duration::ZERO, ..AgentTimeouts::default() },
             allow_project_prompts: self.allow_project_prompts,
             fault_injection: self.fault_injection.clone(),
+            drain: self.drain,
+            slots: self.slots,
             operator: OperatorConfig {
                 test_environment: self.test_environment.clone(),
+                agents_per_project: self.agents_per_project,
                 ..test_operator()
             },
             ..WorkerConfig::new(self.services.folder().join("data"))
@@ -252,7 +268,16 @@ impl Cluster {
         let options = WorkflowExecuteUpdateOptions::builder().build();
         let response: Result<ActionResponse, _> =
             handle.execute_update(TaskWorkflow::ask, request, options).await;
-        response.map_err(|error| format!("{error:?}"))?
+        match response {
+            Ok(status) => status,
+            Err(WorkflowUpdateError::Failed(mut failure)) => {
+                let converter = tamma_keys::data_converter(tamma_testkit::keys::test_keys());
+                let context = SerializationContextData::None;
+                decode_payloads(&mut *failure, converter.codec(), &context).await.unwrap();
+                Err(failure_message(&failure))
+            }
+            Err(error) => Err(format!("{error:?}")),
+        }
     }
 }
 

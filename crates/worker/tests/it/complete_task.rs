@@ -12,6 +12,7 @@ use tamma_store::{LineFilter, LineKind, LinePosition};
 use tamma_testkit::agent::{AgentStep, PromptCase};
 use tamma_testkit::sample::{sample_plan, sample_script};
 use temporalio_client::{WorkflowFetchHistoryOptions, WorkflowGetResultOptions};
+use temporalio_common::protos::temporal::api::history::v1::history_event::Attributes;
 
 use crate::cluster::{Cluster, until};
 
@@ -73,6 +74,16 @@ async fn a_low_risk_task_completes_by_itself() {
     let events = history.into_events().await.unwrap();
     println!("history events: {}", events.len());
     assert!(events.len() <= 60, "{} history events", events.len());
+    // Nobody reads the task in Temporal.
+    let Some(Attributes::WorkflowExecutionStartedEventAttributes(started)) =
+        events.first().unwrap().attributes.clone()
+    else {
+        panic!("the history has no start");
+    };
+    let input = started.input.unwrap().payloads.remove(0);
+    assert_eq!(input.metadata["encoding"], b"binary/encrypted");
+    assert_eq!(input.metadata["encryption-key-id"], b"test-2");
+    assert!(input.data.windows(5).all(|part| part != b"Greet"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -176,7 +176,10 @@ async fn histories_of_this_version_replay() {
         let history = WorkflowHistory::from_json(&std::fs::read(&path).unwrap()).unwrap();
         let options = WorkflowReplayerOptions::new().register_workflow::<TaskWorkflow>().unwrap();
         let options = options.register_workflow::<PipelineWorkflow>().unwrap();
-        let replayer = WorkflowReplayer::new(options.build()).unwrap();
+        // Sealed histories and those that were stored without keys.
+        let converter = tamma_keys::data_converter(tamma_testkit::keys::test_keys());
+        let options = options.data_converter(converter).build();
+        let replayer = WorkflowReplayer::new(options).unwrap();
         let replayed = replayer.replay_workflow(history).await;
         assert!(replayed.is_ok(), "{}: {replayed:?}", path.display());
     }

@@ -246,6 +246,15 @@ async fn a_broken_lock_file_fails_the_gates_and_the_agent_repairs_it() {
     let log = std::fs::read_to_string(&log).unwrap();
     let lines: BTreeSet<&str> = log.lines().collect();
     assert_eq!(lines, BTreeSet::from(["base s3cret", "broken none", "repaired none"]), "{log}");
+    // What used them is in the audit log, with their names.
+    cluster.store.append_audit_entries(chrono::DateTime::UNIX_EPOCH, 500).await.unwrap();
+    let page = cluster.store.audit_log(0, 500).await.unwrap();
+    let entries: Vec<&str> = page.entries.iter().map(|entry| entry.content.as_str()).collect();
+    let entries = entries.join("\n");
+    for what in ["gates", "setup"] {
+        assert!(entries.contains(&format!(r#""route":"{what}""#)), "{what} is not in {entries}");
+    }
+    assert!(entries.contains("use TEST_SECRET") && !entries.contains("s3cret"), "{entries}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -6,6 +6,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 use futures_util::stream::{self, FuturesUnordered, StreamExt as _, TryStreamExt as _};
 use tamma_core::actor::Actor;
+use tamma_core::rules::Rules;
+use tamma_core::task::Task;
 use tamma_core::task_loop::{State, TaskReceived, begin};
 use tamma_core::version::Edition;
 use tamma_flow::{
@@ -13,7 +15,7 @@ use tamma_flow::{
 };
 use tamma_testkit::tamma_process::TammaProcess;
 use temporalio_client::{
-    WorkflowDescribeOptions, WorkflowFetchHistoryOptions, WorkflowGetResultOptions,
+    Client, WorkflowDescribeOptions, WorkflowFetchHistoryOptions, WorkflowGetResultOptions,
     WorkflowStartOptions,
 };
 use temporalio_common::protos::temporal::api::history::v1::HistoryEvent;
@@ -185,7 +187,7 @@ async fn run_one(
     let id = match subject {
         Subject::Bare(sequence) | Subject::BareChildren(sequence) => {
             let id = bare::workflow_id(cluster::id(number));
-            let task_loop = begin(&received(cluster, number)?, &cluster.rules).next;
+            let task_loop = begin(&received(&cluster.task(number))?, &cluster.rules).next;
             let attributes = SearchAttributes::new(search_attributes::initial_values(&task_loop));
             let options = WorkflowStartOptions::new(bare::QUEUE, id.clone())
                 .search_attributes(attributes)
@@ -208,8 +210,7 @@ async fn run_one(
     Ok((id, start.elapsed()))
 }
 
-fn received(cluster: &BenchCluster, number: u64) -> Result<TaskReceived> {
-    let task = cluster.task(number);
+fn received(task: &Task) -> Result<TaskReceived> {
     Ok(TaskReceived {
         task: task.id,
         project: task.project,
@@ -222,24 +223,27 @@ fn received(cluster: &BenchCluster, number: u64) -> Result<TaskReceived> {
     })
 }
 
-/// Starts the workflow of a task like the server does, and returns its ID.
+/// Starts the workflow of the task with a number, and returns its ID.
 pub(crate) async fn start_task(cluster: &BenchCluster, number: u64) -> Result<String> {
-    let (task, received) = (cluster.task(number), received(cluster, number)?);
-    let first = begin(&received, &cluster.rules);
+    start_workflow(&cluster.client, &cluster.rules, cluster.task(number)).await
+}
+
+/// Starts the workflow of a task like the server does, and returns its ID.
+pub(crate) async fn start_workflow(client: &Client, rules: &Rules, task: Task) -> Result<String> {
+    let received = received(&task)?;
+    let first = begin(&received, rules);
     let id = workflow_id(task.id);
     let options = WorkflowStartOptions::new(tamma_flow::TASK_QUEUE, id.clone())
         .search_attributes(SearchAttributes::new(search_attributes::initial_values(&first.next)))
         .task_timeout(Duration::from_secs(5))
-        .static_summary(task.title.clone())
         .build();
     let origin = WorkflowOrigin::New { received, task: Box::new(task) };
-    let input =
-        WorkflowInput { rules: cluster.rules.clone(), tuning: WorkflowTuning::default(), origin };
-    cluster.client.start_workflow(TaskWorkflow::run, input, options).await?;
+    let input = WorkflowInput { rules: rules.clone(), tuning: WorkflowTuning::default(), origin };
+    client.start_workflow(TaskWorkflow::run, input, options).await?;
     Ok(id)
 }
 
-/// Returns the history events of a closed workflow.
+/// Returns the history events of a workflow so far.
 pub(crate) async fn events(cluster: &BenchCluster, id: &str) -> Result<Vec<HistoryEvent>> {
     let handle = cluster.client.get_workflow_handle::<TaskWorkflow>(id.to_owned());
     Ok(handle.fetch_history(WorkflowFetchHistoryOptions::default()).into_events().await?)

@@ -3,7 +3,7 @@
 use anyhow::{Context as _, Result, bail};
 use clap::ValueEnum;
 use strum::Display;
-use tamma_testkit::temporal::TemporalLayout;
+use tamma_testkit::temporal::{ProjectTurns, TemporalLayout};
 use tamma_testkit::{Cluster, ClusterBuilder};
 
 /// Number of history shards of a real server, unless another one is chosen.
@@ -17,6 +17,8 @@ pub(crate) struct TemporalArgs {
     server: ServerKind,
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..), help = "Number of history shards of a real server [default: 64]")]
     shards: Option<u32>,
+    #[arg(skip)]
+    turns: ProjectTurns,
 }
 
 /// Kind of Temporal server.
@@ -33,8 +35,14 @@ enum ServerKind {
 }
 
 impl TemporalArgs {
+    /// Returns the same choice with or without turns of projects in task queues.
+    pub(crate) fn with_turns(&self, turns: ProjectTurns) -> Self {
+        Self { turns, ..self.clone() }
+    }
+
     /// Adds the server to a cluster.
     pub(crate) fn add_to(&self, cluster: ClusterBuilder) -> Result<ClusterBuilder> {
+        let cluster = cluster.project_turns(self.turns);
         match (self.server, self.shards) {
             (ServerKind::Dev, None) => Ok(cluster.private_servers()),
             (ServerKind::Dev, Some(_)) => {
@@ -63,11 +71,11 @@ impl TemporalArgs {
     pub(crate) fn describe(&self) -> String {
         match self.server {
             ServerKind::Dev => "Temporal dev server (one shard; SQLite: WAL, synchronous=1; \
-                                transferProcessorMaxPollRPS=100)"
+                                transferProcessorMaxPollRPS=100; fairness on)"
                 .to_owned(),
             ServerKind::Real | ServerKind::ThreeNodes => format!(
                 "Temporal, {}, {} shards (its data is in the same PostgreSQL, whose CPU time and \
-                 write-ahead log include it; transferProcessorMaxPollRPS=100)",
+                 write-ahead log include it; transferProcessorMaxPollRPS=100; fairness on)",
                 self.server,
                 self.shards.unwrap_or(SHARDS)
             ),
@@ -81,7 +89,7 @@ mod tests {
 
     #[test]
     fn shards_are_refused_where_there_is_only_one() {
-        let arguments = TemporalArgs { server: ServerKind::Dev, shards: Some(4) };
+        let arguments = TemporalArgs { shards: Some(4), ..TemporalArgs::default() };
         assert!(arguments.add_to(Cluster::builder()).is_err());
         assert!(TemporalArgs::default().add_to(Cluster::builder()).is_ok());
     }

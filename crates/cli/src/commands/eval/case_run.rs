@@ -169,6 +169,7 @@ impl CaseRun<'_> {
             id: Some(project_id),
             name: self.key.to_string(),
             repository: self.repository().display().to_string(),
+            organisation: None,
         };
         let _: RegisteredProject =
             self.client.post("/projects", PERSON, client::new_id(), &project).await?;

@@ -17,6 +17,7 @@ use crate::operator_file;
 use crate::progress::Progress;
 use crate::roles::{self, Backends, ProcessRoles, SchemaStep};
 use crate::services::DataFolderLock;
+use crate::temporal_connection::TemporalTarget;
 
 /// Number of agents that run at once. Cases run one after another.
 const SLOTS: usize = 1;
@@ -25,12 +26,14 @@ const SLOTS: usize = 1;
 pub(super) async fn run_cases(evaluation: &Evaluation<'_>, cases: Vec<CaseKey>) -> Result<()> {
     let data = evaluation.output.data();
     let lock = DataFolderLock::acquire(&data)?;
-    let backend = BackendArgs::private(data);
+    let backend = BackendArgs::private(data.clone());
+    let temporal = backend.temporal_target(backend.open_keys(&data)?)?;
     let stop = CancellationToken::new();
     roles::cancel_on_signal(&stop)?;
     let progress = Progress::new(false);
     let mut private = PrivateServices::start(&backend, &lock, progress).await?;
-    let servers = (private.database_url.clone(), private.temporal_address.clone());
+    let address = private.temporal_address.clone();
+    let servers = (private.database_url.clone(), TemporalTarget { address, ..temporal });
     let result = tokio::select! {
         result = run_roles(evaluation, cases, &backend, servers, progress, &stop) => result,
         failed = private.restart_on_exit(progress, &stop) => failed,
@@ -43,7 +46,7 @@ async fn run_roles(
     evaluation: &Evaluation<'_>,
     cases: Vec<CaseKey>,
     backend: &BackendArgs,
-    (database, temporal): (String, String),
+    (database, temporal): (String, TemporalTarget),
     progress: Progress,
     stop: &CancellationToken,
 ) -> Result<()> {
@@ -55,13 +58,15 @@ async fn run_roles(
     // The evaluation writes the configuration of its projects itself.
     let operator = operator_file::read(&data)?.unwrap_or_default();
     let operator = OperatorConfig { readable: vec!["/".to_owned()], ..operator };
-    let server = listen.server_config(&data, objects.clone(), operator.clone())?;
+    let server =
+        listen.server_config(&data, objects.clone(), operator.clone(), backends.keys.clone())?;
     let server = ServerConfig { environment: environment.clone(), ..server };
     let token = Some(server.token.clone());
     let prompts = PromptArgs { allow_project_prompts: false };
-    let worker = roles::worker_config(&data, objects, SLOTS, &prompts)?;
+    let worker = roles::worker_config(&data, objects, SLOTS, &prompts, backend)?;
     let worker = WorkerConfig { environment, operator, ..worker };
-    let roles = ProcessRoles { server: Some(server), worker: Some(worker), sign_in_as: None, data };
+    let (server, worker) = (Some(server), Some(worker));
+    let roles = ProcessRoles { server, worker, sign_in_as: None, monitoring: None, data };
     let (ready, url) = oneshot::channel();
     let running = roles.run(&backends, stop, |url, _| {
         // The receiver is gone only if the evaluation has ended.

@@ -8,8 +8,8 @@ use chrono::{DateTime, FixedOffset, Utc};
 use tamma_core::plan::criterion_id;
 use tamma_core::task_loop::{AnswerKind, State};
 use tamma_server::dto::{
-    AftercareView, IterationOutcome, IterationSummary, PlanVersion, PullRequestView, RiskReport,
-    RunDetail, RunList, StateTime, TaskCard, TaskDetail,
+    AftercareView, IterationOutcome, IterationSummary, MaintenanceStatus, PlanVersion,
+    PullRequestView, RiskReport, RunDetail, RunList, StateTime, TaskCard, TaskDetail,
 };
 
 use super::list::{new_table, render_table};
@@ -50,6 +50,14 @@ pub(super) fn run(arguments: &Args) -> Result<ExitCode> {
                 "{}",
                 format_task(&detail, &runs, (style::now(), style::local_offset()))
             )?;
+            // Servers of an older version do not know maintenance.
+            let status = client.get::<MaintenanceStatus>("/maintenance", &[]).await;
+            let maintenance = status.ok().and_then(|it| it.maintenance);
+            if let Some(it) = maintenance.filter(|_| !detail.card.state.is_terminal()) {
+                let reason = sanitize(&it.reason);
+                let mut out = anstream::stdout().lock();
+                writeln!(out, "\nMaintenance: no agents start until it ends ({reason})")?;
+            }
         }
         Ok(ExitCode::SUCCESS)
     })

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 use rstest::rstest;
 use serde_json::json;
-use tamma_core::operator::{OperatorConfig, WebOrigin, is_public_address};
+use tamma_core::operator::{OperatorConfig, SyslogAddress, WebOrigin, is_public_address};
 use tamma_core::rules::{self, ConfigFile, LoadedRules};
 
 const EXAMPLE: &str = include_str!("../../../../../examples/operator.yaml");
@@ -84,8 +84,12 @@ chat: {url: 'http://127.0.0.1:11434/v1', model: small}
 embeddings: {url: 'https://api.example/v1', model: vectors}
 models: [haiku, opus]
 prices: {mine: {input: 1, cached: 0.1, output: 2}}
+audit: {syslog: 'udp://[::1]', webhook: {url: 'http://127.0.0.1:1/x', secret: whsec_aHVzaA==}}
 ";
     let config = OperatorConfig::parse(text).unwrap();
+    let syslog = config.audit.syslog.as_deref().and_then(SyslogAddress::parse);
+    assert_eq!(syslog, Some(SyslogAddress::Udp("::1".to_owned(), 514)));
+    assert!(!format!("{:?}", config.audit).contains("whsec"), "secrets are not printed");
     assert!(config.allows_variable("SHOP_KEY") && config.allows_alert_host("::1"));
     assert_eq!(config.chat.map(|api| api.model).as_deref(), Some("small"));
     assert_eq!(config.prices.len(), 1);
@@ -102,6 +106,7 @@ prices: {mine: {input: 1, cached: 0.1, output: 2}}
 #[case("secrets: {A: hush-hush}", "unknown key")]
 #[case("test_environment: [hush-hush", "invalid YAML")]
 #[case("weakest_sandbox: none-hush", "wrong type")]
+#[case("agents_per_project: 0", "wrong type")]
 #[case("variables: [TAMMA_TOKEN]", "projects cannot use `TAMMA_TOKEN`")]
 #[case("variables: [tamma_database_url]", "projects cannot use `tamma_database_url`")]
 #[case("variables: ['A B']", "projects cannot use `A B`")]
@@ -109,6 +114,13 @@ prices: {mine: {input: 1, cached: 0.1, output: 2}}
 #[case("upstreams: {A: ['https://ann:hush@x']}", "`upstreams`: an entry is not a URL")]
 #[case("chat: {url: 'ftp://hush', model: m}", "`chat`: an entry is not a URL")]
 #[case("alert_hosts: ['https://x/']", "not a host name")]
+#[case("audit: {syslog: 'logs.example:514'}", "`audit.syslog`")]
+#[case("audit: {syslog: 'unix://dev/log'}", "`audit.syslog`")]
+#[case("audit: {webhook: {url: 'https://x', secret: hush}}", "`secret` is not `whsec_`")]
+#[case(
+    "audit: {webhook: {url: 'hush', secret: whsec_a}}",
+    "`audit.webhook`: an entry is not a URL"
+)]
 fn problems_of_an_operator_file_are_reported_without_values(
     #[case] text: &str,
     #[case] expected: &str,
@@ -376,8 +388,27 @@ fn an_operator_can_list_hosts_of_alerts() {
 #[case("embeddings: {url: 'https://evil.example', model: m}")]
 #[case("variables: [TAMMA_TOKEN]")]
 #[case("weakest_sandbox: off")]
+#[case("agents_per_project: 100")]
 fn keys_of_the_operator_are_refused_in_a_project(#[case] text: &str) {
     assert_refused(text, "", "only the operator of the machine can set it");
+}
+
+// Agents of a project
+
+#[rstest]
+#[case("", "", None)]
+#[case("engines: {per_project: 3}", "", Some(3))]
+#[case("", "agents_per_project: 4", Some(4))]
+#[case("engines: {per_project: 3}", "agents_per_project: 4", Some(3))]
+#[case("engines: {per_project: 100}", "agents_per_project: 4", Some(4))]
+fn the_lower_limit_of_project_and_operator_counts(
+    #[case] project: &str,
+    #[case] operator: &str,
+    #[case] expected: Option<u16>,
+) {
+    let rules = load(project, operator, &[]).unwrap().rules;
+    let operator = OperatorConfig::parse(operator).unwrap();
+    assert_eq!(rules.engines.agent_limit(&operator), expected);
 }
 
 // Models

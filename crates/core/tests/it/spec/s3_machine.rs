@@ -380,16 +380,27 @@ fn every_open_state_of_the_main_path_has_a_next_step() {
     for state in &State::MAIN_PATH[..11] {
         let world = World::new().to(*state);
         let next = world.it.next_step(&world.rules).expect("something moves it");
-        assert!(
-            matches!(next, NextStep::JobRunning { expected_by: Some(_), .. }),
-            "{state}: {next:?}"
-        );
+        let is_timed = match next {
+            NextStep::AgentSlot { expected_by } => {
+                expected_by.is_some() && *state == State::Validated
+            }
+            NextStep::JobRunning { expected_by, .. } => {
+                expected_by.is_some() && *state != State::Validated
+            }
+            _ => false,
+        };
+        assert!(is_timed, "{state}: {next:?}");
     }
 }
 
 #[rstest]
 #[case::work(World::new(), "`admit` running, due by 2024-10-04 00:48 UTC")]
 #[case::late(late(), "`admit` running, overdue")]
+#[case::slot(
+    World::new().to(State::Validated),
+    "waiting for an agent slot, due by 2024-10-04 00:12 UTC"
+)]
+#[case::late_slot(late_slot(), "waiting for an agent slot, overdue")]
 #[case::paused(paused(), "paused by ann; waiting to be resumed")]
 #[case::approval(
     asking(),
@@ -411,6 +422,12 @@ fn the_next_step_is_described(#[case] world: World, #[case] expected: &str) {
 
 fn late() -> World {
     let mut world = World::new();
+    world.tick_at(1_000);
+    world
+}
+
+fn late_slot() -> World {
+    let mut world = World::new().to(State::Validated);
     world.tick_at(1_000);
     world
 }

@@ -7,7 +7,7 @@ use tamma_core::ids::ProjectId;
 use tamma_core::knowledge::{EntryScope, EntryStatus, KnowledgeEntry, content_warnings};
 use tamma_store::{KnowledgeAction, StoredEntry};
 
-use super::{App, Error, Principal, authorize_scope, validate_entry};
+use super::{App, Error, Principal, validate_entry};
 use crate::dto::{KnowledgeImportRequest, KnowledgeImportResult, short_id};
 
 impl App {
@@ -44,7 +44,7 @@ impl App {
             // Imported entries can already be approved, so both scopes need the permission to decide.
             for scope in before.map(|stored| stored.entry.scope).into_iter().chain([entry.scope]) {
                 if permitted.insert(scope) {
-                    authorize_scope(by, Permission::Decide, scope)?;
+                    self.authorize_scope(by, Permission::Decide, scope).await?;
                 }
             }
             if before.is_some_and(|stored| stored.entry == entry) {
