@@ -217,9 +217,9 @@ export class Browser {
     await page.screenshot({ path: path.join(this.pictures, `${name}.png`), fullPage });
     await page.evaluate(axe);
     // Parts of a large change are placed when they come near, also while axe scrolls: it would see them half
-    // placed, so it looks again at a page that changed meanwhile.
+    // placed, so it looks again, twice at most, at a page that changed meanwhile.
     const parts = () => page.evaluate(() => document.querySelectorAll("[data-load]").length);
-    let results, before;
+    let results, before, looks = 0;
     do {
       await page.waitForFunction(() => new Promise((done) => {
         const frames = (left) => (left ? requestAnimationFrame(() => frames(left - 1)) : done(!document.querySelector("[data-load][data-busy]")));
@@ -227,7 +227,8 @@ export class Browser {
       }));
       before = await parts();
       results = await page.evaluate(() => window.axe.run(document, { resultTypes: ["violations"] }));
-    } while (before !== await parts());
+      looks += 1;
+    } while (looks < 3 && before !== await parts());
     for (const it of results.violations.filter((it) => ["serious", "critical"].includes(it.impact))) {
       this.findings.failures.push(`${name}: axe ${it.id}: ${it.nodes[0].html.slice(0, 120)} ${it.nodes[0].any[0]?.message ?? ""}`);
     }
