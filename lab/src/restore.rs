@@ -82,6 +82,8 @@ async fn restore_live_tasks(tasks: u32, folder: &Path) -> Result<Verdict> {
         .database_settings(&["archive_mode=on"])
         .server()
         .server_env("TAMMA_RECONCILE_SECONDS", "1")
+        // A hundred tasks that start at the same time on a few cores are late with their heartbeats.
+        .server_env("TAMMA_HEARTBEAT_SECONDS", "15")
         .workers(WORKERS)
         .worker_args(&WORKER_ARGS)
         .start()

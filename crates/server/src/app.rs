@@ -71,7 +71,7 @@ use crate::problem::{FileProblem, Problem};
 use crate::server::{CommitFileReader, RemoteConfigReader, RepositoryInspector};
 
 /// Time limit for a request to Temporal.
-const TEMPORAL_TIMEOUT: Duration = Duration::from_secs(10);
+pub(crate) const TEMPORAL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Dependencies of the use cases. Cheap to clone.
 ///
@@ -284,6 +284,11 @@ fn describe_role(role: Option<&AccessRole>) -> String {
 impl Error {
     pub(crate) fn invalid(detail: impl Into<String>, hint: impl Into<String>) -> Self {
         Self::Invalid { detail: detail.into(), hint: hint.into() }
+    }
+
+    /// Failed request to Temporal.
+    pub(crate) fn temporal(cause: impl Into<BoxError>) -> Self {
+        Self::Unavailable { what: "Temporal", source: cause.into() }
     }
 }
 

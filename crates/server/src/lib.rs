@@ -25,6 +25,7 @@ mod temporal_namespace;
 mod tls;
 mod web;
 mod webhooks;
+mod workflow_description;
 
 pub use alert_dispatcher::{TerminalMessage, TerminalSender};
 pub use api::openapi;

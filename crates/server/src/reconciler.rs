@@ -16,14 +16,11 @@ use tamma_core::run_queue::WaitingRun;
 use tamma_core::state::State;
 use tamma_core::task::Priority;
 use tamma_core::time::Timestamp;
-use tamma_flow::pipeline::PipelineWorkflow;
 use tamma_flow::{NAMESPACE, pipeline_workflow_id, search_attributes, workflow_id};
 use tamma_store::{Lease, OpenTask, PipelineFilter, ReconcileMarks};
-use temporalio_client::errors::WorkflowInteractionError;
 use temporalio_client::{
-    Client, NamespacedClient as _, UntypedWorkflow, WorkflowDescribeOptions, WorkflowExecution,
-    WorkflowExecutionStatus, WorkflowIdConflictPolicy, WorkflowIdReusePolicy, WorkflowListOptions,
-    WorkflowStartOptions,
+    Client, NamespacedClient as _, UntypedWorkflow, WorkflowExecution, WorkflowExecutionStatus,
+    WorkflowIdConflictPolicy, WorkflowIdReusePolicy, WorkflowListOptions, WorkflowStartOptions,
 };
 use temporalio_common::data_converters::RawValue;
 use tokio_util::sync::CancellationToken;
@@ -32,6 +29,7 @@ use uuid::Uuid;
 use crate::app::{App, ComparedSteps, Comparison, Error};
 use crate::clock;
 use crate::temporal_namespace::client_in;
+use crate::workflow_description::describe_workflow;
 
 /// Number of open tasks per query. Their workflow IDs go into one list request.
 const PAGE_SIZE: u32 = 100;
@@ -293,29 +291,23 @@ impl Reconciler {
     async fn pipeline_loss(&self, id: PipelineId) -> Result<Option<String>, Error> {
         use WorkflowExecutionStatus as Status;
         let client = self.app.workflow_client(id.0).await?;
-        let handle = client.get_workflow_handle::<PipelineWorkflow>(pipeline_workflow_id(id));
-        match handle.describe(WorkflowDescribeOptions::default()).await {
-            Err(WorkflowInteractionError::NotFound(_)) => Ok(Some("is missing".to_owned())),
-            Err(error) => Err(unavailable(error)),
-            Ok(described) => Ok(match described.status() {
-                Status::Terminated => Some("was terminated".to_owned()),
-                Status::TimedOut => Some("timed out".to_owned()),
-                Status::Failed => Some("failed".to_owned()),
-                Status::Canceled => Some("was cancelled".to_owned()),
-                Status::Completed => Some("has ended before".to_owned()),
-                _ => None,
-            }),
-        }
+        let described = describe_workflow(&client, pipeline_workflow_id(id)).await?;
+        let loss = match described.map(|it| it.status) {
+            None => "is missing",
+            Some(Status::Terminated) => "was terminated",
+            Some(Status::TimedOut) => "timed out",
+            Some(Status::Failed) => "failed",
+            Some(Status::Canceled) => "was cancelled",
+            Some(Status::Completed) => "has ended before",
+            Some(_) => return Ok(None),
+        };
+        Ok(Some(loss.to_owned()))
     }
 
     /// Returns the run ID of the marker.
     async fn current_marker(&self, id: &str) -> Result<Option<String>, Error> {
-        let handle = self.app.temporal.get_workflow_handle::<UntypedWorkflow>(id);
-        match handle.describe(WorkflowDescribeOptions::default()).await {
-            Ok(described) => Ok(Some(described.run_id().to_owned())),
-            Err(WorkflowInteractionError::NotFound(_)) => Ok(None),
-            Err(error) => Err(unavailable(error)),
-        }
+        let described = describe_workflow(&self.app.temporal, id.to_owned()).await?;
+        Ok(described.map(|it| it.run_id))
     }
 
     /// Replaces the marker, and returns its run ID.
@@ -326,7 +318,7 @@ impl Reconciler {
             .build();
         let marker = UntypedWorkflow::new(MARKER);
         let started = self.app.temporal.start_workflow(marker, RawValue::empty(), options).await;
-        let handle = started.map_err(unavailable)?;
+        let handle = started.map_err(Error::temporal)?;
         Ok(handle.run_id().unwrap_or_default().to_owned())
     }
 }
@@ -347,14 +339,10 @@ async fn list(
             *failures += 1;
             Ok(None)
         }
-        Err(error) => Err(unavailable(error)),
+        Err(error) => Err(Error::temporal(error)),
     }
 }
 
 fn task_of(workflow: &str) -> Option<TaskId> {
     workflow.strip_prefix("task-")?.parse::<Uuid>().ok().map(TaskId)
-}
-
-fn unavailable(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
-    Error::Unavailable { what: "Temporal", source: error.into() }
 }

@@ -117,10 +117,11 @@ impl TammaProcess {
     /// Starts it and waits until it reports that it is ready.
     pub async fn start(&mut self) -> Result<()> {
         let mut command = self.host.command(&self.program);
-        command.args(&self.args).envs(self.env.iter().cloned());
+        command.args(&self.args);
         if self.short_heartbeat {
             command.env("TAMMA_HEARTBEAT_SECONDS", HEARTBEAT_SECONDS);
         }
+        command.envs(self.env.iter().cloned());
         if let Some(folder) = &self.folder {
             command.current_dir(folder);
         }

@@ -222,7 +222,10 @@ fn format_access(access: &AccessList) -> String {
     }
     let has_roles = |it: &ProjectAccess| it.everybody.is_some() || !it.named.is_empty();
     let mut text = if access.projects.iter().any(has_roles) {
-        render_table(&roles)
+        format!(
+            "{}\n\nRoles of organisations (`tamma organisation list`) and of groups count too.",
+            render_table(&roles)
+        )
     } else {
         "No roles in projects. Operators have access, and people to whom the organisation (`tamma \
          organisation list`) or a group gives a role. To grant one, run `tamma access grant <name> \

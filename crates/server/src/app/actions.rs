@@ -136,7 +136,7 @@ impl App {
                 Err(error) => error,
             },
             error @ WorkflowUpdateError::PayloadConversion(_) => Error::Internal(error.into()),
-            error => Error::Unavailable { what: "Temporal", source: error.into() },
+            error => Error::temporal(error),
         }
     }
 

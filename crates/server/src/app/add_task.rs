@@ -165,13 +165,12 @@ impl App {
         client: &Client,
         task: TaskId,
     ) -> Result<WorkflowInput, Error> {
-        let unavailable = |source| Error::Unavailable { what: "Temporal", source };
         let handle = client.get_workflow_handle::<TaskWorkflow>(workflow_id(task));
         let mut history = handle.fetch_history(WorkflowFetchHistoryOptions::default());
         let event = match tokio::time::timeout(TEMPORAL_TIMEOUT, history.next()).await {
-            Ok(Some(event)) => event.map_err(|error| unavailable(error.into()))?,
-            Ok(None) => return Err(unavailable("the workflow has no history".into())),
-            Err(late) => return Err(unavailable(late.into())),
+            Ok(Some(event)) => event.map_err(Error::temporal)?,
+            Ok(None) => return Err(Error::temporal("the workflow has no history")),
+            Err(late) => return Err(Error::temporal(late)),
         };
         workflow_input(self.open_payloads(event).await?)
     }
@@ -199,8 +198,8 @@ pub(super) async fn start_workflow(
         Ok(Err(error @ WorkflowStartError::PayloadConversion(_))) => {
             Err(Error::Internal(error.into()))
         }
-        Ok(Err(error)) => Err(Error::Unavailable { what: "Temporal", source: error.into() }),
-        Err(late) => Err(Error::Unavailable { what: "Temporal", source: late.into() }),
+        Ok(Err(error)) => Err(Error::temporal(error)),
+        Err(late) => Err(Error::temporal(late)),
     }
 }
 

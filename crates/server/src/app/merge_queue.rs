@@ -99,7 +99,7 @@ impl App {
                 return Err(Error::Internal(error.into()));
             }
             Ok(Err(error)) => {
-                return Err(Error::Unavailable { what: "Temporal", source: error.into() });
+                return Err(Error::temporal(error));
             }
             Err(_) => return Err(Error::WorkflowTimeout),
         }

@@ -243,7 +243,7 @@ fn not_prepared(error: NamespaceError) -> Error {
         | NamespaceError::SearchAttributes { status, .. }
             if is_passing(status.code()) =>
         {
-            Error::Unavailable { what: "Temporal", source: status }
+            Error::temporal(status)
         }
         NamespaceError::Refused { .. } => Error::invalid(
             format!("{}.", capitalize(&text)),

@@ -144,9 +144,9 @@ impl App {
                 return Err(Error::Internal(error.into()));
             }
             Ok(Err(error)) => {
-                return Err(Error::Unavailable { what: "Temporal", source: error.into() });
+                return Err(Error::temporal(error));
             }
-            Err(late) => return Err(Error::Unavailable { what: "Temporal", source: late.into() }),
+            Err(late) => return Err(Error::temporal(late)),
         }
         // The workflow saves it too, if this server dies here.
         self.store.save_pipeline(&write).await?;
@@ -193,7 +193,7 @@ impl App {
             Ok(Err(error @ WorkflowUpdateError::PayloadConversion(_))) => {
                 Err(Error::Internal(error.into()))
             }
-            Ok(Err(error)) => Err(Error::Unavailable { what: "Temporal", source: error.into() }),
+            Ok(Err(error)) => Err(Error::temporal(error)),
             Err(_) => Err(Error::WorkflowTimeout),
         }
     }

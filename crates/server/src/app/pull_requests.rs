@@ -134,8 +134,8 @@ impl App {
         match tokio::time::timeout(TEMPORAL_TIMEOUT, sent).await {
             Ok(Ok(())) => Ok(true),
             Ok(Err(WorkflowInteractionError::NotFound(_))) => Ok(false),
-            Ok(Err(error)) => Err(Error::Unavailable { what: "Temporal", source: error.into() }),
-            Err(late) => Err(Error::Unavailable { what: "Temporal", source: late.into() }),
+            Ok(Err(error)) => Err(Error::temporal(error)),
+            Err(late) => Err(Error::temporal(late)),
         }
     }
 

@@ -18,17 +18,18 @@ use tamma_flow::{
 };
 use temporalio_client::errors::{WorkflowInteractionError, WorkflowQueryError};
 use temporalio_client::{
-    Client, HistoryEventFilterType, NamespacedClient as _, WorkflowDescribeOptions,
-    WorkflowExecutionStatus, WorkflowFetchHistoryOptions, WorkflowIdReusePolicy,
-    WorkflowQueryOptions, WorkflowTerminateOptions,
+    Client, HistoryEventFilterType, NamespacedClient as _, WorkflowExecutionStatus,
+    WorkflowFetchHistoryOptions, WorkflowIdReusePolicy, WorkflowQueryOptions,
+    WorkflowTerminateOptions,
 };
 use temporalio_common::protos::temporal::api::history::v1::HistoryEvent;
 use temporalio_common::protos::temporal::api::history::v1::history_event::Attributes;
 
 use super::add_task::{StartedWorkflow, start_workflow};
-use super::{App, BoxError, Error, Principal, TEMPORAL_TIMEOUT};
+use super::{App, Error, Principal, TEMPORAL_TIMEOUT};
 use crate::clock;
 use crate::dto::TaskStatus;
+use crate::workflow_description::describe_workflow;
 
 /// Steps of a stored task and of its workflow, when they were compared.
 pub(crate) type ComparedSteps = (u64, u64);
@@ -184,24 +185,18 @@ impl App {
     async fn find_workflow(&self, task: TaskId) -> Result<FoundWorkflow, Error> {
         use WorkflowExecutionStatus as Status;
         let client = self.workflow_client(task.0).await?;
-        let handle = client.get_workflow_handle::<TaskWorkflow>(workflow_id(task));
-        let described = handle.describe(WorkflowDescribeOptions::default());
-        let described = match tokio::time::timeout(TEMPORAL_TIMEOUT, described).await {
-            Ok(Err(WorkflowInteractionError::NotFound(_))) => {
-                return Ok(FoundWorkflow { finding: WorkflowFinding::Missing, run_id: None });
-            }
-            Ok(described) => described.map_err(|error| unavailable(error.into()))?,
-            Err(late) => return Err(unavailable(late.into())),
+        let Some(described) = describe_workflow(&client, workflow_id(task)).await? else {
+            return Ok(FoundWorkflow { finding: WorkflowFinding::Missing, run_id: None });
         };
-        let finding = match described.status() {
+        let finding = match described.status {
             Status::Completed | Status::Failed | Status::Terminated => {
                 self.closed_workflow(task).await?
             }
             Status::TimedOut => WorkflowFinding::TimedOut,
             Status::Canceled => WorkflowFinding::Cancelled,
-            // A pending activity saves the steps that it carries, and finds out itself if the
-            // database has others.
-            _ if !described.raw().pending_activities.is_empty() => {
+            // The steps are being saved, or travel with an activity that saves them. Either finds out
+            // itself if the database has others.
+            _ if described.has_pending_work => {
                 WorkflowFinding::Running { step: None, confirmed: false }
             }
             _ => {
@@ -209,7 +204,7 @@ impl App {
                 WorkflowFinding::Running { step, confirmed: false }
             }
         };
-        Ok(FoundWorkflow { finding, run_id: Some(described.run_id().to_owned()) })
+        Ok(FoundWorkflow { finding, run_id: Some(described.run_id) })
     }
 
     /// Asks an open workflow for its step. Returns `None` if no worker responds.
@@ -223,7 +218,7 @@ impl App {
             Ok(Err(WorkflowQueryError::Rpc(_) | WorkflowQueryError::NotFound(_))) | Err(_) => {
                 Ok(None)
             }
-            Ok(Err(error)) => Err(unavailable(error.into())),
+            Ok(Err(error)) => Err(Error::temporal(error)),
         }
     }
 
@@ -236,9 +231,9 @@ impl App {
             .build();
         let mut history = handle.fetch_history(options);
         let event = match tokio::time::timeout(TEMPORAL_TIMEOUT, history.next()).await {
-            Ok(Some(event)) => event.map_err(|error| unavailable(error.into()))?,
-            Ok(None) => return Err(unavailable("the workflow has no close event".into())),
-            Err(late) => return Err(unavailable(late.into())),
+            Ok(Some(event)) => event.map_err(Error::temporal)?,
+            Ok(None) => return Err(Error::temporal("the workflow has no close event")),
+            Err(late) => return Err(Error::temporal(late)),
         };
         // A lost key must not keep the task from being recovered.
         let opened = self.open_payloads(event.clone()).await;
@@ -262,21 +257,16 @@ impl App {
         match tokio::time::timeout(TEMPORAL_TIMEOUT, handle.terminate(options)).await {
             // It has ended by itself.
             Ok(Ok(()) | Err(WorkflowInteractionError::NotFound(_))) => Ok(()),
-            Ok(Err(error)) => Err(unavailable(error.into())),
-            Err(late) => Err(unavailable(late.into())),
+            Ok(Err(error)) => Err(Error::temporal(error)),
+            Err(late) => Err(Error::temporal(late)),
         }
     }
 
     /// Returns the client for the workflow of a task that the database does not know.
     async fn find_client(&self, task: TaskId) -> Result<Client, Error> {
         for client in self.namespace_clients().await? {
-            let handle = client.get_workflow_handle::<TaskWorkflow>(workflow_id(task));
-            let described = handle.describe(WorkflowDescribeOptions::default());
-            match tokio::time::timeout(TEMPORAL_TIMEOUT, described).await {
-                Ok(Err(WorkflowInteractionError::NotFound(_))) => {}
-                Ok(Err(error)) => return Err(unavailable(error.into())),
-                Ok(Ok(_)) => return Ok(client),
-                Err(late) => return Err(unavailable(late.into())),
+            if describe_workflow(&client, workflow_id(task)).await?.is_some() {
+                return Ok(client);
             }
         }
         Err(Error::NotFound { what: "task", key: task.to_string() })
@@ -331,8 +321,4 @@ fn close_finding(event: HistoryEvent) -> WorkflowFinding {
         }
         _ => WorkflowFinding::Completed(None),
     }
-}
-
-fn unavailable(source: BoxError) -> Error {
-    Error::Unavailable { what: "Temporal", source }
 }

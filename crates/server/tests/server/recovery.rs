@@ -9,9 +9,15 @@ use tamma_core::task_loop::Action;
 use tamma_flow::{TaskWorkflow, workflow_id};
 use tamma_server::ServerConfig;
 use tamma_testkit::wait::wait_until;
+use temporalio_client::tonic::Request;
 use temporalio_client::{
-    WorkflowDescribeOptions, WorkflowExecutionStatus, WorkflowTerminateOptions,
+    NamespacedClient as _, WorkflowDescribeOptions, WorkflowExecutionStatus,
+    WorkflowTerminateOptions,
 };
+use temporalio_common::protos::temporal::api::common::v1::{Payload, WorkflowType};
+use temporalio_common::protos::temporal::api::sdk::v1::UserMetadata;
+use temporalio_common::protos::temporal::api::taskqueue::v1::TaskQueue;
+use temporalio_common::protos::temporal::api::workflowservice::v1::StartWorkflowExecutionRequest;
 use uuid::Uuid;
 
 use crate::browser::StoredTask;
@@ -118,6 +124,31 @@ async fn an_operator_restarts_a_task_from_the_database_alone() {
     let (_, run) = workflow(task).await;
     assert_eq!(server.post(&format!("/tasks/{task}/restart"), &json!({})).await.0, 200);
     assert_ne!(workflow(task).await.1, run);
+    server.end().await;
+}
+
+#[tokio::test]
+async fn a_task_of_a_story_is_restarted_although_its_summary_is_sealed() {
+    let server = TestServer::new().await;
+    let task = add_task(&server).await;
+    terminate(task).await;
+    let client = temporal_client().await;
+    let encoding = ("encoding".to_owned(), b"binary/encrypted".to_vec());
+    let summary = Payload { metadata: [encoding].into(), ..Payload::default() };
+    let sealed = StartWorkflowExecutionRequest {
+        namespace: client.namespace(),
+        workflow_id: workflow_id(TaskId(task)),
+        request_id: new_id().to_string(),
+        workflow_type: Some(WorkflowType { name: "task".to_owned() }),
+        task_queue: Some(TaskQueue { name: "nobody-polls".to_owned(), ..TaskQueue::default() }),
+        user_metadata: Some(UserMetadata { summary: Some(summary), details: None }),
+        ..StartWorkflowExecutionRequest::default()
+    };
+    let mut service = client.connection().workflow_service();
+    let started = service.start_workflow_execution(Request::new(sealed)).await.expect("started");
+    let (status, restarted) = server.post(&format!("/tasks/{task}/restart"), &json!({})).await;
+    assert_eq!((status, &restarted["state"]), (200, &json!("pending")), "{restarted}");
+    assert_ne!(workflow(task).await.1, started.into_inner().run_id);
     server.end().await;
 }
 

@@ -343,30 +343,16 @@ async fn task_with_log(server: &TestServer, lines: u64) -> [String; 2] {
     [format!("/tasks/{}/log", task.0), format!("/runs/{}-4.2", task.0)]
 }
 
-/// How fast a page opens in a browser is for `lab browser`. A hundred times the lines may cost a few times
-/// the time (the table has no statistics yet after such inserts), not a hundred times.
+/// How fast a page opens in a browser is for `lab browser`; query plans of long logs are tested with
+/// the store.
 #[tokio::test]
-async fn a_log_of_100000_lines_opens_nearly_as_fast_as_one_of_1000() {
+async fn a_long_log_opens_at_its_end() {
     let server = TestServer::with(local_config()).await;
-    let short = task_with_log(&server, 1_000).await;
-    let long = task_with_log(&server, 100_000).await;
     let mut browser = Browser::new(&server);
-    for (short, long) in short.iter().zip(&long) {
-        let html = browser.page(long).await;
-        assert!(html.contains("line 99999") && !html.contains("line 1<"), "the last page is first");
+    for path in task_with_log(&server, 3_000).await {
+        let html = browser.page(&path).await;
+        assert!(html.contains("line 2999") && !html.contains("line 1<"), "the last page is first");
         assert!(html.contains("data-log-earlier"), "earlier lines are a page away");
-        browser.page(short).await;
-        let mut best = [Duration::MAX; 2];
-        // In turns, so that a busy machine slows both.
-        for _ in 0..10 {
-            for (path, best) in [short, long].into_iter().zip(&mut best) {
-                let started = tokio::time::Instant::now();
-                browser.page(path).await;
-                *best = started.elapsed().min(*best);
-            }
-        }
-        let [short_time, long_time] = best;
-        assert!(long_time < short_time * 5, "{long}: {long_time:?}, a short log {short_time:?}");
     }
     server.end().await;
 }

@@ -177,3 +177,41 @@ async fn board_and_related_queries_use_their_indexes() {
     }
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
+
+/// Inserts 100,000 log lines of a task; one in ten is a tool call that failed.
+const MANY_LINES: &str = "
+    INSERT INTO run_lines (task, ticket, attempt, sequence, project, at, kind, text, data)
+        SELECT tasks.id, 4, 2, n, tasks.project, now(),
+            CASE WHEN n % 10 = 0 THEN 'tool' ELSE 'said' END, 'line ' || n,
+            CASE WHEN n % 10 = 0 THEN '{\"status\": \"failed\"}'::jsonb END
+        FROM tasks, generate_series(1, 100000) n;
+    ANALYZE run_lines;
+";
+
+#[tokio::test]
+async fn the_end_of_a_long_log_is_read_backwards() {
+    let database = TestDatabase::fresh().await.expect("test database");
+    let store = database.store().await.expect("connection");
+    register(&store).await;
+    let recorded = RecordedTask::new(1, careful()).until(State::Completed);
+    store
+        .insert_task(&recorded.task, &recorded.steps[0].1, &recorded.rules)
+        .await
+        .expect("received");
+    let pool = PgPool::connect(&database.url()).await.expect("connected");
+    sqlx::raw_sql(MANY_LINES).execute(&pool).await.expect("many lines");
+    let last = query(&["FROM run_lines", "ORDER BY ticket DESC", "LIMIT $8"]);
+    let task = recorded.task.id.0;
+    let end = "2147483647, 2147483647, 9223372036854775807";
+    for (name, filter) in [
+        ("log", "NULL, NULL, '{}', 200, NULL, false"),
+        ("run", "4, 2, '{}', 200, NULL, false"),
+        ("failed calls", "NULL, NULL, ARRAY['tool'], 200, NULL, true"),
+    ] {
+        let plan = query_plan(&pool, &last, &format!("'{task}', {end}, {filter}")).await;
+        let is_read_backwards = plan.contains("Index Scan Backward")
+            && !plan.contains("Seq Scan on run_lines")
+            && !plan.contains("Sort  ");
+        assert!(is_read_backwards, "{name}:\n{plan}");
+    }
+}
