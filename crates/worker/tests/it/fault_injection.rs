@@ -101,9 +101,7 @@ impl TaskDriver<'_> {
             // Another attempt returns the same result and does nothing.
             assert_eq!(without_usage(&run(3).await.unwrap()), without_usage(&result));
             let past = previous.replace((request.clone(), result.clone()));
-            if let (None, Some((request, expected))) = (fail, past) {
-                self.repeat_past_job(request, &expected).await;
-            }
+            self.repeat_past_job(past.filter(|_| fail.is_none())).await;
             pending.submission = None;
             pending.steps.clear();
             let JobResult::Finished { outcome, usage, report: None, claims: None } = result else {
@@ -150,14 +148,15 @@ impl TaskDriver<'_> {
 
     /// Repeats a job that the database has passed. A lost workflow task repeats the jobs inside it; no
     /// other job is repeated.
-    async fn repeat_past_job(&self, request: JobRequest, expected: &JobResult) {
+    async fn repeat_past_job(&self, past: Option<(JobRequest, JobResult)>) {
+        let Some((request, expected)) = past else { return };
         let announce: AnnounceStart = Arc::new(|_| Box::pin(async { Ok(()) }));
         let (kind, placement) = (request.job.kind(), request.job.placement());
         let stop = CancellationToken::new();
         let again = self.activities.run_job(request, 1, stop, announce).await;
         match (placement, again) {
             (Placement::Inline, Ok(again)) => {
-                assert_eq!(without_usage(&again), without_usage(expected), "{kind}");
+                assert_eq!(without_usage(&again), without_usage(&expected), "{kind}");
             }
             (Placement::Worker | Placement::AgentPool, Err(Error::Diverged(_))) => {}
             (_, again) => panic!("{kind} was repeated with {again:?}"),
