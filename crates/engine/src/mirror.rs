@@ -300,12 +300,16 @@ impl Mirror {
         if self.find_commit(&name).await?.is_some() {
             return Ok(());
         }
-        let work = crate::worktree::work_ref(task);
-        let call = ["fetch", "--quiet", "--no-write-fetch-head", "--no-tags"].into_iter();
-        let call: Vec<_> = call.chain(remote_arguments(&self.source, [work.as_str()])).collect();
-        let fetched = self.remote(TRANSFER_LIMIT).output(&call).await?;
-        if fetched.code == Some(0) && self.find_commit(&name).await?.is_some() {
-            return Ok(());
+        // An outdated host may have been faster, so that the commit is beside the work.
+        let places = [crate::worktree::work_ref(task), crate::worktree::aside_ref(task, commit)];
+        for place in &places {
+            let call = ["fetch", "--quiet", "--no-write-fetch-head", "--no-tags"].into_iter();
+            let call: Vec<_> =
+                call.chain(remote_arguments(&self.source, [place.as_str()])).collect();
+            let fetched = self.remote(TRANSFER_LIMIT).output(&call).await?;
+            if fetched.code == Some(0) && self.find_commit(&name).await?.is_some() {
+                return Ok(());
+            }
         }
         Err(Error::Elsewhere { task, commit })
     }

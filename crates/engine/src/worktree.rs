@@ -36,8 +36,8 @@ pub(crate) use self::checkpoint::UncommittedWork;
 pub use self::checkpoint::{Checkpoint, CheckpointProgress, LatestWork, remove_remote_refs};
 pub use self::merge::MergeOutcome;
 pub use self::patch::{ChangePatch, TouchedFiles};
-pub(crate) use self::refs::work_ref;
 use self::refs::{RUN_TRAILER, TaskRefs};
+pub(crate) use self::refs::{aside_ref, work_ref};
 use self::snapshot::Snapshot;
 use crate::git::{self, GitCommand};
 use crate::mirror::{Error, FileLock, Mirror, disk_error, task_branch};
@@ -114,7 +114,7 @@ impl Worktree {
         if let LatestWork::Commit(commit) = newest
             && refs.head() != Some(commit)
         {
-            return Err(Error::Elsewhere { task, commit });
+            refs = tree.switch_to(commit, refs.remote).await?;
         }
         let _lock = mirror.lock().await?;
         if exists(&tree.path).await? {
@@ -238,8 +238,9 @@ impl Worktree {
     /// Commits all files as the work of one job, and returns the commit.
     ///
     /// Without changes, that is the current commit of the branch. A job has at most one commit at
-    /// the tip; if files have changed since, it is replaced. The commit is pushed. A failed push is
-    /// not an error, because the next checkpoint retries it.
+    /// the tip; if files have changed since, it is replaced. The commit is pushed. If an outdated host
+    /// was faster, it is pushed beside the work of that host. A failed push is not an error, because
+    /// the next checkpoint retries it.
     pub async fn commit_all(
         &self,
         job_number: u32,
@@ -273,8 +274,10 @@ impl Worktree {
         fs::rename(folder.join(SNAPSHOT_INDEX), &index)
             .await
             .map_err(disk_error("rename", &index))?;
-        if let Some(reason) = checkpoint::push_refs(&self.mirror, self.task, &mut refs).await? {
-            tracing::warn!(task = %self.task, %commit, reason, "failed to push commit; work is on this worker only");
+        if let Some(reason) = checkpoint::push_refs(&self.mirror, self.task, &mut refs).await?
+            && let Some(second) = checkpoint::push_aside(&self.mirror, self.task, commit).await?
+        {
+            tracing::warn!(task = %self.task, %commit, reason, second, "failed to push commit; work is on this worker only");
         }
         Ok(commit)
     }

@@ -141,11 +141,15 @@ impl Activities {
         }
         let process = can_kill_its_worker(&request.job).then(|| self.process_name());
         let saved = self.steps.save(&request.pending, process.as_deref()).await?;
-        if let Some(process) = &process {
-            self.check_lost_processes(key, process, saved.facts.as_ref()).await?;
-        }
-        let (facts, task_loop) =
+        let LoadedJob { facts, task_loop, is_past } =
             self.load_job(&request, saved.has_later_steps, saved.facts).await?;
+        if is_past {
+            if let Some(result) = self.results.of_earlier_attempt(key, &stop).await? {
+                return Ok(result.without_report());
+            }
+        } else if let Some(process) = &process {
+            self.check_lost_processes(key, process, &facts).await?;
+        }
         let fault_injection = self.services.config.fault_injection.clone();
         let ctx = JobContext {
             request,
@@ -188,9 +192,9 @@ impl Activities {
         &self,
         key: (TaskId, u32),
         process: &str,
-        facts: Option<&JobFacts>,
+        facts: &JobFacts,
     ) -> Result<(), Error> {
-        let lost = match facts.and_then(|facts| facts.lost_processes) {
+        let lost = match facts.lost_processes {
             Some(lost) => lost,
             None => self.services.store.begin_inline_job(key, process).await?,
         };
@@ -229,31 +233,45 @@ impl Activities {
         Ok(self.steps.save(pending, None).await?.rules)
     }
 
-    /// Returns the facts for a requested job, and the state machine of its task when it was requested.
+    /// Loads what a requested job needs.
     ///
-    /// Fails if the database no longer expects the job. A workflow that was reset or restored repeats
-    /// jobs of the past, which must not run again.
+    /// Fails if the database no longer expects the job: a workflow that was reset or restored repeats
+    /// jobs of the past, which must not run again. Jobs inside workflow tasks are an exception. If a
+    /// workflow task is lost, Temporal repeats its jobs, and the database may have the next steps
+    /// already. Repeating them does no harm, or their result is stored.
     async fn load_job(
         &self,
         request: &JobRequest,
         has_later_steps: bool,
         facts: Option<JobFacts>,
-    ) -> Result<(JobFacts, TaskLoop), Error> {
+    ) -> Result<LoadedJob, Error> {
         // The last pending step requested the job; without pending steps, it is already stored.
         let requested = request.pending.steps.last().map(|last| &last.next);
         if let (Some(facts), Some(requested)) = (facts, requested) {
-            return Ok((facts, requested.clone()));
+            return Ok(LoadedJob { facts, task_loop: requested.clone(), is_past: false });
         }
         let stored = self.services.store.stored_job(request.pending.task).await;
         let stored = stored.map_err(|error| as_divergence(error.into()))?;
         // The last lessons of tasks of older editions are no active job.
         let is_last = stored.task_loop.state.is_terminal() && request.job.kind() == JobKind::Learn;
         let is_active = stored.task_loop.has_job(request.job_number) || is_last;
-        if (has_later_steps || requested.is_none()) && !is_active {
+        let is_past = (has_later_steps || requested.is_none()) && !is_active;
+        let is_repeatable = requested.is_some() && request.job.placement() == Placement::Inline;
+        if is_past && !is_repeatable {
             return Err(Error::Diverged(format!("job {} is not active", request.job_number)));
         }
-        Ok((stored.facts, requested.cloned().unwrap_or(stored.task_loop)))
+        let task_loop = requested.cloned().unwrap_or(stored.task_loop);
+        Ok(LoadedJob { facts: stored.facts, task_loop, is_past })
     }
+}
+
+/// What a job needs to know.
+struct LoadedJob {
+    facts: JobFacts,
+    /// State machine of the task when the job was requested.
+    task_loop: TaskLoop,
+    /// Set if the database has passed the job.
+    is_past: bool,
 }
 
 /// Returns `true` for a job inside a workflow task that reads files, texts or repositories, and could

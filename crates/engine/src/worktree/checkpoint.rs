@@ -202,6 +202,22 @@ impl Worktree {
         self.refs().await
     }
 
+    /// Moves the branch to the commit of a job that its host could only push beside the task's work,
+    /// because an outdated host was faster. The next push replaces `remote`, which the outdated host
+    /// made.
+    pub(super) async fn switch_to(
+        &self,
+        commit: CommitId,
+        remote: RemoteWork,
+    ) -> Result<TaskRefs, Error> {
+        self.mirror.fetch_work(self.task, commit).await?;
+        let _lock = self.lock().await?;
+        self.set_aside(&RemoteWork { work: Some(commit), ..remote }).await?;
+        let call = ["update-ref", &refs::branch_ref(self.task), &commit.to_string()];
+        self.mirror.git.bare(&self.mirror.path).run(call).await?;
+        self.refs().await
+    }
+
     /// Saves local work under separate refs, pushes them, and removes the directory.
     async fn set_aside(&self, remote: &RemoteWork) -> Result<(), Error> {
         let mut refs = self.refs().await?;
@@ -284,6 +300,16 @@ pub(super) async fn push_work(
 ) -> Result<Option<String>, Error> {
     let expected = RemoteWork { work: Some(commit), ..refs.expected_remote(task) };
     push_expected(mirror, task, refs, expected).await
+}
+
+/// Pushes a commit beside the task's work, where [`Mirror::fetch_work`] finds it. Returns the error if it
+/// failed.
+pub(super) async fn push_aside(
+    mirror: &Mirror,
+    task: TaskId,
+    commit: CommitId,
+) -> Result<Option<String>, Error> {
+    try_push(mirror, &[(refs::aside_ref(task, commit), None, Some(commit))]).await
 }
 
 async fn push_expected(

@@ -4,7 +4,7 @@
 //! | --- | --- | --- |
 //! | `refs/heads/tamma/<task>` | `refs/tamma/work/<task>` | commits of runs |
 //! | `refs/tamma/checkpoints/<task>` | the same | checkpoint, with earlier ones as ancestors |
-//! | `refs/tamma/aside/<task>/<commit>` | the same | work of a host that newer work replaced |
+//! | `refs/tamma/aside/<task>/<commit>` | the same | work that newer work replaced, or that an outdated host overtook |
 //!
 //! None of the remote refs is a branch, so they are hidden by default. A delivery adds a branch, whose
 //! name the caller gives. The last known remote values are kept in a file of the mirror. They are the

@@ -176,6 +176,34 @@ async fn commit_is_reviewed_and_delivered_on_any_host() {
 }
 
 #[tokio::test]
+async fn a_commit_counts_although_an_outdated_host_was_faster() {
+    let fixture = Fixture::create().await;
+    // Two hosts believe that they own the task, and both finish the job.
+    let (outdated, owner) = (fixture.host("one").await, fixture.host("two").await);
+    fs::write(outdated.path().join("new.txt"), "outdated\n").unwrap();
+    fs::write(owner.path().join("new.txt"), "owner\n").unwrap();
+    outdated.commit_all(1, "Done", &author()).await.unwrap();
+    let commit = owner.commit_all(1, "Done", &author()).await.unwrap();
+    // A third one continues from the commit of the owner, and its work replaces that of the other.
+    let git = Git::find("git").await.unwrap();
+    let third = fixture.mirror_on(&fixture.scratch_path("three"), git.clone()).await;
+    let base = fixture.base().await;
+    let tree =
+        Worktree::open_at(&third, fixture.task, base, LatestWork::Commit(commit)).await.unwrap();
+    assert_eq!(read(&tree, "new.txt").as_deref(), Some("owner\n"));
+    fs::write(tree.path().join("more.txt"), "more\n").unwrap();
+    let next = tree.commit_all(2, "More", &author()).await.unwrap();
+    let fourth = fixture.mirror_on(&fixture.scratch_path("four"), git).await;
+    let tree =
+        Worktree::open_at(&fourth, fixture.task, base, LatestWork::Commit(next)).await.unwrap();
+    assert_eq!(read(&tree, "new.txt").as_deref(), Some("owner\n"));
+    assert_eq!(read(&tree, "more.txt").as_deref(), Some("more\n"));
+    // So does the outdated one.
+    let tree = fixture.host("one").await;
+    assert_eq!(read(&tree, "new.txt").as_deref(), Some("owner\n"));
+}
+
+#[tokio::test]
 async fn refs_of_undelivered_work_are_kept() {
     let fixture = Fixture::create().await;
     let tree = fixture.worktree().await;

@@ -9,8 +9,8 @@ use tamma_core::actor::Actor;
 use tamma_core::history::EntryName;
 use tamma_core::ids::TaskId;
 use tamma_core::task_loop::{
-    Command, EventKind, JobKind, JobUsage, State, StepRecord, TaskEvent, TaskLoop, TaskReceived,
-    begin, step,
+    Command, EventKind, JobKind, JobUsage, Placement, State, StepRecord, TaskEvent, TaskLoop,
+    TaskReceived, begin, step,
 };
 use tamma_core::version::{Edition, FormatVersion};
 use tamma_engine::process::ProcessRecords;
@@ -74,6 +74,7 @@ impl TaskDriver<'_> {
                 _ => None,
             })
         };
+        let mut previous: Option<(JobRequest, JobResult)> = None;
         while let Some((job_number, job)) = start(&mut commands) {
             let kind = job.kind();
             let started = Arc::new(Mutex::new(None));
@@ -99,6 +100,8 @@ impl TaskDriver<'_> {
             let result = result.unwrap();
             // Another attempt returns the same result and does nothing.
             assert_eq!(without_usage(&run(3).await.unwrap()), without_usage(&result));
+            let past = previous.replace((request.clone(), result.clone()));
+            self.repeat_past_job(past.filter(|_| fail.is_none())).await;
             pending.submission = None;
             pending.steps.clear();
             let JobResult::Finished { outcome, usage, report: None, claims: None } = result else {
@@ -141,6 +144,23 @@ impl TaskDriver<'_> {
             self.cluster.history(id).await.into_iter().map(|entry| entry.sequence).collect();
         assert_eq!(sequences, (1..=task_loop.entry_count).collect::<Vec<_>>());
         (outcome, failed)
+    }
+
+    /// Repeats a job that the database has passed. A lost workflow task repeats the jobs inside it; no
+    /// other job is repeated.
+    async fn repeat_past_job(&self, past: Option<(JobRequest, JobResult)>) {
+        let Some((request, expected)) = past else { return };
+        let announce: AnnounceStart = Arc::new(|_| Box::pin(async { Ok(()) }));
+        let (kind, placement) = (request.job.kind(), request.job.placement());
+        let stop = CancellationToken::new();
+        let again = self.activities.run_job(request, 1, stop, announce).await;
+        match (placement, again) {
+            (Placement::Inline, Ok(again)) => {
+                assert_eq!(without_usage(&again), without_usage(&expected), "{kind}");
+            }
+            (Placement::Worker | Placement::AgentPool, Err(Error::Diverged(_))) => {}
+            (_, again) => panic!("{kind} was repeated with {again:?}"),
+        }
     }
 
     /// Returns the stored outcome of a closed task.
