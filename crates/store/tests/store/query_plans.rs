@@ -178,7 +178,8 @@ async fn board_and_related_queries_use_their_indexes() {
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
-/// Inserts 100,000 log lines of a task; one in ten is a tool call that failed.
+/// Inserts 100,000 log lines of a task; one in ten is a tool call that failed. Without the statistics,
+/// PostgreSQL reads and sorts all lines of the task, until autovacuum has been there.
 const MANY_LINES: &str = "
     INSERT INTO run_lines (task, ticket, attempt, sequence, project, at, kind, text, data)
         SELECT tasks.id, 4, 2, n, tasks.project, now(),
