@@ -67,7 +67,7 @@ pub(crate) async fn run(arguments: &Args) -> Result<Verdict> {
     let pid = cluster::pid(&worker)?;
     let counter = TaskCounter::default();
     // Warm up.
-    drive(&cluster, &Subject::Loop, &counter, 10, 4).await?;
+    drive(&cluster, &Subject::Loop(1), &counter, 10, 4).await?;
 
     let idle = transitions(&cluster, &counter).await?;
     let before = meter::resident_alone(pid);
@@ -135,7 +135,7 @@ pub(crate) async fn run(arguments: &Args) -> Result<Verdict> {
 /// Measures the transitions of tasks that run one at a time.
 async fn transitions(cluster: &BenchCluster, counter: &TaskCounter) -> Result<Vec<Duration>> {
     let mut all = Vec::new();
-    for (id, _) in drive(cluster, &Subject::Loop, counter, TASKS, 1).await? {
+    for (id, _) in drive(cluster, &Subject::Loop(1), counter, TASKS, 1).await? {
         all.extend(HistoryTimes::of(&events(cluster, &id).await?).transitions);
     }
     Ok(all)

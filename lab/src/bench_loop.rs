@@ -37,6 +37,9 @@ pub(crate) struct Args {
     /// Numbers of concurrent tasks, separated by commas
     #[arg(long, value_name = "COUNTS", value_delimiter = ',', default_values_t = [1_usize, 10, 50, 200])]
     concurrent: Vec<usize>,
+    /// Measure only closed loops
+    #[arg(long, conflicts_with = "write")]
+    closed_only: bool,
     /// Write the figures of the loop to the coefficients of `tamma capacity`
     #[arg(long)]
     write: bool,
@@ -71,7 +74,7 @@ pub(crate) async fn run(arguments: &Args) -> Result<Verdict> {
         Subject::Bare(sequence.clone()),
         Subject::BareChildren(sequence),
         Subject::Stubbed,
-        Subject::Loop,
+        Subject::Loop(1),
     ];
     let mut all = Vec::new();
     for run in 1..=arguments.runs {
@@ -81,9 +84,10 @@ pub(crate) async fn run(arguments: &Args) -> Result<Verdict> {
             let slowest = closed.iter().map(|row| row.measured.throughput());
             let rate = slowest.fold(f64::INFINITY, f64::min) * OPEN_SHARE;
             all.extend(closed);
-            all.extend(
-                measure_all(&cluster, &subjects, &counter, (run, concurrency), Some(rate)).await?,
-            );
+            if !arguments.closed_only {
+                let at_rate = (run, concurrency);
+                all.extend(measure_all(&cluster, &subjects, &counter, at_rate, Some(rate)).await?);
+            }
         }
         // Another variant comes first in the next run.
         subjects.rotate_left(1);
@@ -125,7 +129,7 @@ async fn measure_all(
 fn tasks(subject: &Subject, concurrency: usize) -> usize {
     match subject {
         Subject::Bare(_) | Subject::Stubbed => (100 + 6 * concurrency).min(600),
-        Subject::BareChildren(_) | Subject::Loop => 40 + 2 * concurrency,
+        Subject::BareChildren(_) | Subject::Loop(_) => 40 + 2 * concurrency,
     }
 }
 
@@ -145,9 +149,9 @@ async fn record_task(cluster: &BenchCluster, counter: &TaskCounter) -> Result<Re
     work::run_stubs(cluster.client.clone(), stubs, || {}, driven).await?;
     let mut worker = cluster.start_recorded_worker().await?;
     // The first task of a worker clones the repository.
-    drive(cluster, &Subject::Loop, counter, 1, 1).await?;
+    drive(cluster, &Subject::Loop(1), counter, 1, 1).await?;
     cluster.recorder.take().await?;
-    let done = drive(cluster, &Subject::Loop, counter, 1, 1).await?;
+    let done = drive(cluster, &Subject::Loop(1), counter, 1, 1).await?;
     let children = cluster.recorder.take().await?;
     worker.stop().await?;
     cluster.recorder.stop()?;
@@ -165,9 +169,11 @@ async fn record_task(cluster: &BenchCluster, counter: &TaskCounter) -> Result<Re
     println!("{all} child processes of a task, {git} of them git: {}", children.git_commands());
     children.write(cluster.folder())?;
     let repeats = Subject::BareChildren(calls.sequence.clone());
-    let mut worker = repeats.worker(cluster).await?;
+    let mut workers = repeats.start_workers(cluster).await?;
     drive(cluster, &repeats, counter, 1, 1).await.context("the children cannot be repeated")?;
-    worker.stop().await?;
+    for worker in &mut workers {
+        worker.stop().await?;
+    }
     Ok(RecordedTask { sequence: calls.sequence, children })
 }
 

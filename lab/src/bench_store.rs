@@ -94,7 +94,7 @@ pub(crate) async fn run(arguments: &Args) -> Result<Verdict> {
 async fn finish_and_leave(cluster: &BenchCluster) -> Result<()> {
     let mut worker = cluster.start_worker().await?;
     let count = usize::try_from(SOURCES)?;
-    drive(cluster, &Subject::Loop, &TaskCounter::default(), count, 2).await?;
+    drive(cluster, &Subject::Loop(1), &TaskCounter::default(), count, 2).await?;
     cluster.plan_files(WAITING_FILES)?;
     stream::iter(FIRST_WAITING..FIRST_WAITING + u64::from(SOURCES))
         .map(|number| start_task(cluster, number))

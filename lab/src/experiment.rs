@@ -14,10 +14,11 @@ use crate::support::bench::work;
 use crate::support::verdict::Verdict;
 use crate::{
     acme, agents, alerts, audit, bench_agents, bench_board, bench_core, bench_gateway, bench_loop,
-    bench_store, bench_waiting, browser, canary, chaos, chart, chat, cluster, crash_recovery, docs,
-    escalation, eval, fairness, false_claims, first_minute, forge, hostile_repositories, identity,
-    image, knowledge, learning, learning_loop, mcp, merge_queue, objects, observe, pipeline,
-    reconcile, restore, review, sandbox_escape, task_cost, tenancy, top, upgrade,
+    bench_store, bench_waiting, bench_workers, browser, canary, chaos, chart, chat, cluster,
+    crash_recovery, docs, escalation, eval, fairness, false_claims, first_minute, forge,
+    hostile_repositories, identity, image, knowledge, learning, learning_loop, mcp, merge_queue,
+    objects, observe, pipeline, reconcile, restore, review, sandbox_escape, task_cost, tenancy,
+    top, upgrade,
 };
 
 /// Run one experiment
@@ -117,6 +118,8 @@ enum Experiment {
     BenchWaiting(bench_waiting::Args),
     /// Measure many concurrent agents on one worker
     BenchAgents(bench_agents::Args),
+    /// Compare 2 and 4 workers with one
+    BenchWorkers(bench_workers::Args),
     /// Measure the latency that the gateway adds to the first byte of a model response
     BenchGateway(bench_gateway::Args),
     /// Measure a board of 10,000 tasks with 200 open browsers
@@ -201,6 +204,7 @@ async fn run(experiment: Experiment, quick: bool) -> Result<Verdict> {
         Experiment::BenchLoop(own) => bench_loop::run(&own).await,
         Experiment::BenchWaiting(own) => bench_waiting::run(&own).await,
         Experiment::BenchAgents(own) => bench_agents::run(&own).await,
+        Experiment::BenchWorkers(own) => bench_workers::run(&own).await,
         Experiment::BenchGateway(own) => bench_gateway::run(&own).await,
         Experiment::BenchBoard => Box::pin(bench_board::run()).await,
         Experiment::BenchStore(own) => Box::pin(bench_store::run(&own)).await,

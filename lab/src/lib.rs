@@ -11,6 +11,7 @@ mod bench_gateway;
 mod bench_loop;
 mod bench_store;
 mod bench_waiting;
+mod bench_workers;
 mod browser;
 mod canary;
 mod chaos;

@@ -52,7 +52,7 @@ pub(crate) async fn run(arguments: &Args) -> Result<Verdict> {
     let git = GitLog::create(cluster.folder())?;
     let mut worker = cluster.start_worker_with_git_log(&git).await?;
     let counter = TaskCounter::default();
-    drive(&cluster, &Subject::Loop, &counter, WARM_UP, 1).await?;
+    drive(&cluster, &Subject::Loop(1), &counter, WARM_UP, 1).await?;
     let mut smallest: Option<TaskCost> = None;
     for _ in 0..TASKS {
         let cost = count_task(&cluster, &git, &counter).await?;
@@ -182,7 +182,7 @@ async fn count_task(
     counter: &TaskCounter,
 ) -> Result<TaskCost> {
     let before = settled(cluster, git).await?;
-    let done = drive(cluster, &Subject::Loop, counter, 1, 1).await?;
+    let done = drive(cluster, &Subject::Loop(1), counter, 1, 1).await?;
     let after = settled(cluster, git).await?;
     let mut cost = TaskCost::default();
     let (id, _) = done.first().context("no task was run")?;

@@ -153,9 +153,12 @@ impl ProcessRecord {
     /// [`ProcessRecord::owns_group`] first if that is possible.
     fn live_processes(&self, ours: bool) -> Vec<ProcessIdentity> {
         let mark = self.marker_assignment();
+        // Only the environments of processes that are not older than the leader are worth reading.
+        let is_this_boot = self.boot_id == process_table::boot_id();
+        let earliest = if is_this_boot { self.leader.start_ticks } else { 0 };
         process_table::list()
             .iter()
-            .filter(|process| !process.is_zombie)
+            .filter(|process| !process.is_zombie && process.identity.start_ticks >= earliest)
             .filter(|process| (ours && process.group == self.pgid) || process.has_env(&mark))
             .map(|process| process.identity)
             .collect()

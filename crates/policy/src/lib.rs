@@ -137,12 +137,15 @@ impl RolePolicy {
         if decision.effect == PermissionEffect::Allow || request.approved {
             return decision;
         }
-        // Ask if an approval would change the decision; deny otherwise.
-        match self.evaluate(request, true).effect {
+        // Ask if an approval would change the decision; deny otherwise. The reason of a deny rule comes
+        // before that of an ask rule that matches too.
+        let with_approval = self.evaluate(request, true);
+        match with_approval.effect {
             PermissionEffect::Allow => {
                 PermissionDecision { effect: PermissionEffect::Ask, ..decision }
             }
-            _ => self.explain_denial(request, decision),
+            _ if with_approval.reason == NO_RULE_REASON => decision,
+            _ => with_approval,
         }
     }
 
@@ -157,16 +160,6 @@ impl RolePolicy {
     /// Returns patterns that need approval for a type of access, as in `tamma.yaml`.
     pub fn ask_patterns(&self, access: AccessKind) -> impl Iterator<Item = &str> {
         self.ask.iter().filter(move |rule| rule.access == access).map(|rule| rule.pattern.as_str())
-    }
-
-    /// Prefers the reason of a deny rule over the reason of an ask rule that matches too.
-    fn explain_denial(
-        &self,
-        request: &PolicyRequest<'_>,
-        decision: PermissionDecision,
-    ) -> PermissionDecision {
-        let denied = self.evaluate(request, true);
-        if denied.reason == NO_RULE_REASON { decision } else { denied }
     }
 
     fn evaluate(&self, request: &PolicyRequest<'_>, approved: bool) -> PermissionDecision {

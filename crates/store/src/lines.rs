@@ -7,6 +7,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use sqlx::{Postgres, Transaction};
 use tamma_core::ids::TaskId;
 use tamma_core::task_loop::Timestamp;
 
@@ -193,7 +194,7 @@ impl Store {
             wanted.text.as_deref().filter(|text| !text.is_empty()),
             wanted.failed,
         )
-        .fetch_all(&self.lists)
+        .fetch_all(&mut *self.begin_in_index_order().await?)
         .await?;
         let lines = rows.into_iter().map(run_line).collect::<Result<_, CorruptData>>();
         lines.map_err(|damage| damage.with_key(task.to_string()).into())
@@ -240,7 +241,7 @@ impl Store {
             wanted.text.as_deref().filter(|text| !text.is_empty()),
             wanted.failed,
         )
-        .fetch_all(&self.lists)
+        .fetch_all(&mut *self.begin_in_index_order().await?)
         .await?;
         let lines = rows.into_iter().rev().map(run_line).collect::<Result<_, CorruptData>>();
         lines.map_err(|damage| damage.with_key(task.to_string()).into())
@@ -266,10 +267,18 @@ impl Store {
             i64::from(run.attempt),
             &kinds,
         )
-        .fetch_optional(&self.lists)
+        .fetch_optional(&mut *self.begin_in_index_order().await?)
         .await?;
         let last = row.map(run_line).transpose();
         last.map_err(|damage: CorruptData| damage.with_key(task.to_string()).into())
+    }
+
+    /// Begins a transaction whose queries read an index in its order, and stop at their limit.
+    ///
+    /// Until autovacuum has seen a new partition, PostgreSQL expects a handful of lines in it, and
+    /// would read and sort all lines of a task to return the last page.
+    async fn begin_in_index_order(&self) -> Result<Transaction<'static, Postgres>> {
+        Ok(self.lists.begin_with("BEGIN READ ONLY; SET LOCAL enable_sort = off").await?)
     }
 
     /// Deletes the lines of months that ended before a time and returns the number of months.

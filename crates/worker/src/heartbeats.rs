@@ -16,7 +16,7 @@ use crate::error::Error;
 const MIN_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Heartbeats within the time after which a worker without any counts as dead.
-const HEARTBEATS_PER_TIMEOUT: u32 = 10;
+const HEARTBEATS_PER_TIMEOUT: u32 = 5;
 
 /// Runs an activity with heartbeats, and stops it on cancellation. `work` gets the number of the
 /// attempt. After too many attempts whose worker died, it is not started.
@@ -54,8 +54,8 @@ pub(crate) async fn with_heartbeats<T, F: Future<Output = Result<T, Error>> + Se
     }
 }
 
-/// Returns the interval of heartbeats. Hundreds of agents that only wait must cost little, and a few
-/// heartbeats may be lost. Temporal's answer to a heartbeat cancels the activity if the server does not
+/// Returns the interval of heartbeats. Each is a transaction in Temporal's database, also of agents that
+/// only wait; and a few heartbeats may be lost. Temporal's answer to a heartbeat cancels the activity if the server does not
 /// send cancellations by itself.
 fn heartbeat_interval(timeout: Option<Duration>) -> Duration {
     timeout.map_or(MIN_INTERVAL, |timeout| (timeout / HEARTBEATS_PER_TIMEOUT).max(MIN_INTERVAL))
@@ -68,7 +68,7 @@ mod tests {
     #[test]
     fn a_worker_can_miss_some_heartbeats() {
         let interval = |seconds| heartbeat_interval(Some(Duration::from_secs(seconds)));
-        assert_eq!([3, 30, 60].map(interval), [500, 3_000, 6_000].map(Duration::from_millis));
+        assert_eq!([3, 30, 60].map(interval), [600, 6_000, 12_000].map(Duration::from_millis));
         assert_eq!(heartbeat_interval(None), MIN_INTERVAL);
     }
 }

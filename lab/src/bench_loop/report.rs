@@ -193,6 +193,9 @@ pub(super) fn print(all: &[LoadRow], processes: (usize, usize)) {
             ]);
             cost.push(cost_row(&cell, subject, concurrency, processes));
             let cell = LoadSummary::new(all, subject, concurrency, true);
+            if cell.rows.is_empty() {
+                continue;
+            }
             let rates: Vec<f64> = cell.rows.iter().filter_map(|row| row.rate).collect();
             let count = u32::try_from(rates.len()).map_or(f64::NAN, f64::from);
             open.push(vec![
@@ -209,7 +212,9 @@ pub(super) fn print(all: &[LoadRow], processes: (usize, usize)) {
     }
     println!("\n{}", table(&speed));
     println!("{}", table(&cost));
-    println!("{}", table(&open));
+    if open.len() > 1 {
+        println!("{}", table(&open));
+    }
     println!(
         "A ratio compares the throughput with that of another variant in the same run; it is the \
          geometric mean of the runs, with the 95% confidence interval. `{CHILDREN}` starts the recorded \

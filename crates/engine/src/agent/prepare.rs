@@ -65,7 +65,8 @@ struct TemplateVars<'a> {
     forbidden: &'a [String],
     #[serde(rename = "asked")]
     ask_commands: &'a [String],
-    /// Texts of denials: of each command in `forbidden`, of changed files, and of plan modes.
+    /// Texts of denials: of each command in `forbidden`, of changed files, and of plan modes. Only for
+    /// files.
     denials: &'a DenialTexts,
     /// URL of the permission hook.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -130,7 +131,12 @@ pub(super) async fn prepare(
     let prefix = |command: &String| command.trim_end_matches([' ', '*']).to_owned();
     let forbidden: Vec<_> = request.denied_commands.iter().map(prefix).collect();
     let ask_commands: Vec<_> = request.ask_commands.iter().map(prefix).collect();
-    let denials = DenialTexts::new(request, &forbidden);
+    // The policy decides each command for its text, so only for agents whose files have them.
+    let has_denials = agent.files.values().any(|text| text.contains("denials"));
+    let denials = match endpoint {
+        Some(_) if has_denials => DenialTexts::new(request, &forbidden),
+        _ => DenialTexts::default(),
+    };
     let hook_url = endpoint.map(|endpoint| format!("{}/mcp{HOOK_PATH}", endpoint.url()));
     let variables = TemplateVars {
         url: endpoint.map(RunEndpoint::url),
@@ -168,9 +174,10 @@ fn render(
     variables: &TemplateVars<'_>,
 ) -> Result<(PreparedLaunch, BTreeMap<String, String>), Error> {
     let templates = template_environment();
+    let values = Value::from(Serde(variables));
     let fill = |name: &str, text: &str| {
         templates
-            .render_str(text, Value::from(Serde(variables)))
+            .render_str(text, values.clone())
             .map_err(|source| Error::Template { what: name.to_owned(), source })
     };
     let args = agent

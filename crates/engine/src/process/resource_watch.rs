@@ -11,17 +11,17 @@ use std::time::Duration;
 
 use tamma_core::operator::ResourceLimits;
 use tokio::sync::Mutex;
-use tokio::time::{Instant, MissedTickBehavior};
+use tokio::time::Instant;
 
 use super::process_table::ProcessEntry;
 use super::{MARKER_VARIABLE, ProcessIdentity, ProcessRecord, process_table};
 
-/// Interval between measurements.
-const INTERVAL: Duration = Duration::from_millis(250);
+/// Interval between measurements of a run that works.
+const BUSY_INTERVAL: Duration = Duration::from_millis(250);
 
-/// Time for which runs share a process table. Less than the interval, so that each measurement of a
-/// run has new values.
-const MAX_AGE: Duration = Duration::from_millis(200);
+/// Interval between measurements of a run whose processes have used no CPU time, as most agents while
+/// their model writes. What it uses grows only after it has woken up.
+const IDLE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Unit of CPU time in `/proc`, on all platforms that we support.
 const TICKS_PER_SECOND: u64 = 100;
@@ -64,12 +64,12 @@ pub(crate) async fn exceeded_limit(
     let Some(limits) = limits.filter(|_| process_table::is_available()) else {
         return std::future::pending().await;
     };
-    let mut interval = tokio::time::interval(INTERVAL);
-    interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let (mut interval, mut cpu_ticks) = (BUSY_INTERVAL, None);
     loop {
-        interval.tick().await;
-        let table = shared_table().await;
+        let table = shared_table(interval).await;
         let mut used = ResourceUse::measure(&table.members(&record));
+        let is_idle = cpu_ticks.replace(used.cpu_ticks) == Some(used.cpu_ticks);
+        interval = if is_idle { IDLE_INTERVAL } else { BUSY_INTERVAL };
         if used.memory_kb > limits.memory_mb.saturating_mul(1024) {
             let (record, table) = (record.clone(), table.clone());
             // Reading more about each process blocks; keep it off the runtime's threads.
@@ -79,14 +79,16 @@ pub(crate) async fn exceeded_limit(
         if let Some(exceeded) = used.exceeded(&limits) {
             return exceeded;
         }
+        tokio::time::sleep(interval).await;
     }
 }
 
-/// Returns the process table, which another run may have read a short time ago.
-async fn shared_table() -> Arc<WatchedTable> {
+/// Returns the process table, which another run may have read a short time ago: less than the interval,
+/// so that each measurement of a run has new values.
+async fn shared_table(interval: Duration) -> Arc<WatchedTable> {
     let mut shared = SHARED_TABLE.lock().await;
     if let Some((read_at, table)) = &*shared
-        && read_at.elapsed() < MAX_AGE
+        && read_at.elapsed() < interval.mul_f64(0.8)
     {
         return table.clone();
     }
@@ -354,9 +356,15 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn runs_share_a_process_table() {
-        let (one, two) = tokio::join!(shared_table(), shared_table());
+    async fn runs_share_a_process_table_and_idle_ones_an_older_one() {
+        let (one, two) = tokio::join!(shared_table(BUSY_INTERVAL), shared_table(BUSY_INTERVAL));
         assert!(Arc::ptr_eq(&one, &two));
         assert!(one.processes.contains_key(&std::process::id()));
+        tokio::time::sleep(BUSY_INTERVAL).await;
+        assert!(Arc::ptr_eq(&one, &shared_table(IDLE_INTERVAL).await));
+        let newer = shared_table(BUSY_INTERVAL).await;
+        assert!(!Arc::ptr_eq(&one, &newer));
+        tokio::time::sleep(IDLE_INTERVAL).await;
+        assert!(!Arc::ptr_eq(&newer, &shared_table(IDLE_INTERVAL).await));
     }
 }

@@ -105,6 +105,17 @@ impl BenchCluster {
         self.start_worker_with(&[]).await
     }
 
+    /// Starts a number of Tamma's workers. Each has its own folder, as on its own machine.
+    pub(crate) async fn start_workers(&self, count: usize) -> Result<Vec<TammaProcess>> {
+        let mut workers = Vec::new();
+        for number in 1..=count {
+            let name = if number == 1 { "work".to_owned() } else { format!("work-{number}") };
+            let worker = self.cluster.new_worker(&name)?;
+            workers.push(self.started(worker.with_env("TAMMA_LOG", "error")).await?);
+        }
+        Ok(workers)
+    }
+
     /// Starts Tamma's worker with a number of slots.
     pub(crate) async fn start_worker_with_slots(&self, slots: usize) -> Result<TammaProcess> {
         self.start_worker_with(&["--slots", &slots.to_string()]).await
@@ -130,9 +141,13 @@ impl BenchCluster {
     /// Deletes the branches of earlier tasks, so that no variant pays for those of the others.
     pub(crate) async fn delete_task_branches(&self) -> Result<()> {
         let mut repositories = vec![self.project.repository.path().to_owned()];
-        let mirrors = std::fs::read_dir(self.folder().join("work/work/mirrors"));
-        let mirrors = mirrors.into_iter().flatten().flatten().map(|entry| entry.path());
-        repositories.extend(mirrors.filter(|path| path.is_dir()));
+        let entries = |folder: &Path| {
+            let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+            entries.map(|entry| entry.path()).filter(|path| path.is_dir())
+        };
+        let workers = entries(self.folder());
+        let mirrors = workers.flat_map(|worker| entries(&worker.join("work/mirrors")));
+        repositories.extend(mirrors);
         // A command without a shell would need its own pipe.
         let script = "git for-each-ref --format='delete %(refname)' refs/heads/tamma refs/tamma \
                       | git update-ref --stdin";

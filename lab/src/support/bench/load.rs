@@ -36,8 +36,8 @@ pub(crate) enum Subject {
     Bare(CallSequence),
     /// Bare Temporal workflow with the calls and the child processes of a task.
     BareChildren(CallSequence),
-    /// Tamma's worker.
-    Loop,
+    /// This number of Tamma's workers.
+    Loop(usize),
     /// Tamma's workflow and writes, with no-op jobs.
     Stubbed,
 }
@@ -48,19 +48,20 @@ impl Subject {
         match self {
             Self::Bare(_) => "bare Temporal",
             Self::BareChildren(_) => "bare, same children",
-            Self::Loop => "loop",
+            Self::Loop(_) => "loop",
             Self::Stubbed => "loop, no-op jobs",
         }
     }
 
-    /// Starts the worker.
-    pub(crate) async fn worker(&self, cluster: &BenchCluster) -> Result<TammaProcess> {
-        match self {
-            Self::Bare(_) => cluster.start_lab_worker("bare").await,
-            Self::BareChildren(_) => cluster.start_lab_worker("bare-children").await,
-            Self::Loop => cluster.start_worker().await,
-            Self::Stubbed => cluster.start_lab_worker("stubs-1").await,
-        }
+    /// Starts the workers.
+    pub(crate) async fn start_workers(&self, cluster: &BenchCluster) -> Result<Vec<TammaProcess>> {
+        let worker = match self {
+            Self::Bare(_) => cluster.start_lab_worker("bare").await?,
+            Self::BareChildren(_) => cluster.start_lab_worker("bare-children").await?,
+            Self::Loop(count) => return cluster.start_workers(*count).await,
+            Self::Stubbed => cluster.start_lab_worker("stubs-1").await?,
+        };
+        Ok(vec![worker])
     }
 }
 
@@ -94,7 +95,7 @@ pub(crate) struct Measurement {
     pub(crate) task_times: Vec<Duration>,
     /// Durations within the tasks.
     pub(crate) times: HistoryTimes,
-    /// CPU time of the worker and its child processes: git, agents and gates.
+    /// CPU time of the workers and their child processes: git, agents and gates.
     pub(crate) worker: CpuTime,
     /// CPU time of Temporal.
     pub(crate) temporal: Duration,
@@ -199,7 +200,7 @@ async fn run_one(
             ensure!(!bare::is_failure(&result), "an activity of `{id}` failed");
             id
         }
-        Subject::Loop | Subject::Stubbed => {
+        Subject::Loop(_) | Subject::Stubbed => {
             let id = start_task(cluster, number).await?;
             let handle = cluster.client.get_workflow_handle::<TaskWorkflow>(id.clone());
             let ended = handle.get_result(WorkflowGetResultOptions::default()).await?;
@@ -249,7 +250,7 @@ pub(crate) async fn events(cluster: &BenchCluster, id: &str) -> Result<Vec<Histo
     Ok(handle.fetch_history(WorkflowFetchHistoryOptions::default()).into_events().await?)
 }
 
-/// Starts a worker, warms it up and measures a load.
+/// Starts the workers of a variant, warms them up and measures a load.
 pub(crate) async fn measure(
     cluster: &BenchCluster,
     subject: &Subject,
@@ -258,17 +259,18 @@ pub(crate) async fn measure(
     load: Load,
 ) -> Result<Measurement> {
     cluster.delete_task_branches().await?;
-    let mut worker = subject.worker(cluster).await?;
+    let mut workers = subject.start_workers(cluster).await?;
     let warm_up = match load {
         Load::Closed(concurrency) => concurrency.clamp(4, 20),
         Load::Open(_) => 4,
     };
     drive(cluster, subject, counter, warm_up, warm_up).await?;
     let (postgres, temporal) = (cluster.postgres_pid()?, cluster.temporal_pids()?);
-    let worker_pid = cluster::pid(&worker)?;
+    let worker_pids = workers.iter().map(cluster::pid).collect::<Result<Vec<_>>>()?;
     let spent = || {
         let temporal: Duration = temporal.iter().map(|pid| meter::cpu_time(*pid).all()).sum();
-        (meter::cpu_time(worker_pid), temporal, meter::cpu_time(postgres).all())
+        let workers = worker_pids.iter().map(|pid| meter::cpu_time(*pid)).sum::<CpuTime>();
+        (workers, temporal, meter::cpu_time(postgres).all())
     };
     let bytes_before = meter::database_bytes(&cluster.database).await?;
     let counted = meter::database(&cluster.database).await?;
@@ -296,7 +298,9 @@ pub(crate) async fn measure(
         size: per_task(float(bytes_after.size.saturating_sub(bytes_before.size)), tasks),
         ..Measurement::default()
     };
-    worker.stop().await?;
+    for worker in &mut workers {
+        worker.stop().await?;
+    }
     let (mut all, mut bytes) = (0, 0);
     let step = tasks.div_ceil(MAX_HISTORIES).max(1);
     let read: Vec<_> = done.iter().step_by(step).collect();

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::iter::Sum;
 use std::path::Path;
 use std::time::Duration;
 
@@ -34,6 +35,15 @@ impl CpuTime {
             own: self.own.saturating_sub(before.own),
             children: self.children.saturating_sub(before.children),
         }
+    }
+}
+
+impl Sum for CpuTime {
+    fn sum<I: Iterator<Item = Self>>(times: I) -> Self {
+        times.fold(Self::default(), |total, time| Self {
+            own: total.own + time.own,
+            children: total.children + time.children,
+        })
     }
 }
 

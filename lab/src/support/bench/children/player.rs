@@ -26,11 +26,14 @@ fn branch_start(task: &str) -> String {
 pub(crate) struct ChildPlayer {
     plan: ChildPlan,
     tasks: Mutex<BTreeMap<String, Replacements>>,
+    /// Held while git changes the list of worktrees, as Tamma does: a second command can find an entry
+    /// that is half written.
+    worktrees: tokio::sync::Mutex<()>,
 }
 
 impl ChildPlayer {
     pub(crate) fn new(plan: ChildPlan) -> Self {
-        Self { plan, tasks: Mutex::default() }
+        Self { plan, tasks: Mutex::default(), worktrees: tokio::sync::Mutex::default() }
     }
 
     /// Starts the children of one call for a task, and waits for them. After the last call, the rest
@@ -72,6 +75,8 @@ impl ChildPlayer {
         tokio::fs::create_dir_all(&folder).await?;
         let arguments: Vec<String> = child.arguments.iter().map(text).collect();
         let (program, rest) = arguments.split_first().context("a child without a program")?;
+        let is_worktree = arguments.get(1).is_some_and(|command| command == "worktree");
+        let _lock = if is_worktree { Some(self.worktrees.lock().await) } else { None };
         let has_input = child.is_agent || !child.input.is_empty();
         let mut process = Command::new(program)
             .args(rest)
