@@ -85,8 +85,8 @@ pub(crate) async fn run(arguments: &Args) -> Result<Verdict> {
             let rate = slowest.fold(f64::INFINITY, f64::min) * OPEN_SHARE;
             all.extend(closed);
             if !arguments.closed_only {
-                let at_rate = (run, concurrency);
-                all.extend(measure_all(&cluster, &subjects, &counter, at_rate, Some(rate)).await?);
+                let at = (run, concurrency);
+                all.extend(measure_all(&cluster, &subjects, &counter, at, Some(rate)).await?);
             }
         }
         // Another variant comes first in the next run.

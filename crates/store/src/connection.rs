@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use chrono::{Months, NaiveDate};
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
-use sqlx::{Connection as _, PgConnection, PgPool};
+use sqlx::{Connection as _, PgConnection, PgPool, Postgres, Transaction};
 
 use crate::error::Result;
 use crate::read_filter::ReadFilter;
@@ -96,6 +96,21 @@ impl Store {
         self.steps.close().await;
         self.lists.close().await;
     }
+}
+
+/// Begins a transaction with a statement, even if the caller is dropped meanwhile, as the handler of a
+/// request whose client is gone.
+///
+/// Otherwise, sqlx 0.9.0 would return the connection to the pool with the transaction still open
+/// (launchbadge/sqlx#4385), and what others then write on it would never be committed.
+pub(crate) async fn begin(
+    pool: &PgPool,
+    statement: &'static str,
+) -> Result<Transaction<'static, Postgres>> {
+    let pool = pool.clone();
+    let begun = tokio::spawn(async move { pool.begin_with(statement).await });
+    // Fails only while the runtime shuts down.
+    Ok(begun.await.map_err(|_| sqlx::Error::WorkerCrashed)??)
 }
 
 /// Creates a database on the server at `url`, as a copy of `template` if given.

@@ -11,7 +11,7 @@ use sqlx::{Postgres, Transaction};
 use tamma_core::ids::TaskId;
 use tamma_core::task_loop::Timestamp;
 
-use crate::connection::Store;
+use crate::connection::{Store, begin};
 use crate::encoding::{read_number, read_word, word};
 use crate::error::{CorruptData, Result};
 use crate::listener::{Listener, Notification};
@@ -278,7 +278,7 @@ impl Store {
     /// Until autovacuum has seen a new partition, PostgreSQL expects a handful of lines in it, and
     /// would read and sort all lines of a task to return the last page.
     async fn begin_in_index_order(&self) -> Result<Transaction<'static, Postgres>> {
-        Ok(self.lists.begin_with("BEGIN READ ONLY; SET LOCAL enable_sort = off").await?)
+        begin(&self.lists, "BEGIN READ ONLY; SET LOCAL enable_sort = off").await
     }
 
     /// Deletes the lines of months that ended before a time and returns the number of months.

@@ -54,9 +54,9 @@ pub(crate) async fn with_heartbeats<T, F: Future<Output = Result<T, Error>> + Se
     }
 }
 
-/// Returns the interval of heartbeats. Each is a transaction in Temporal's database, also of agents that
-/// only wait; and a few heartbeats may be lost. Temporal's answer to a heartbeat cancels the activity if the server does not
-/// send cancellations by itself.
+/// Returns the interval of heartbeats. Each one is a transaction in Temporal's database, even if the
+/// agent only waits. A few may be lost. If the server does not send cancellations by itself, its answer
+/// to a heartbeat cancels the activity.
 fn heartbeat_interval(timeout: Option<Duration>) -> Duration {
     timeout.map_or(MIN_INTERVAL, |timeout| (timeout / HEARTBEATS_PER_TIMEOUT).max(MIN_INTERVAL))
 }

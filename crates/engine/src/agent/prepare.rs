@@ -65,8 +65,7 @@ struct TemplateVars<'a> {
     forbidden: &'a [String],
     #[serde(rename = "asked")]
     ask_commands: &'a [String],
-    /// Texts of denials: of each command in `forbidden`, of changed files, and of plan modes. Only for
-    /// files.
+    /// Texts of denials: of each command in `forbidden`, of changed files, and of plan modes.
     denials: &'a DenialTexts,
     /// URL of the permission hook.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -131,11 +130,12 @@ pub(super) async fn prepare(
     let prefix = |command: &String| command.trim_end_matches([' ', '*']).to_owned();
     let forbidden: Vec<_> = request.denied_commands.iter().map(prefix).collect();
     let ask_commands: Vec<_> = request.ask_commands.iter().map(prefix).collect();
-    // The policy decides each command for its text, so only for agents whose files have them.
-    let has_denials = agent.files.values().any(|text| text.contains("denials"));
-    let denials = match endpoint {
-        Some(_) if has_denials => DenialTexts::new(request, &forbidden),
-        _ => DenialTexts::default(),
+    // The policy decides each command for its text, so only for agents whose templates have them.
+    let mut templates = agent.args.iter().chain(agent.env.values()).chain(agent.files.values());
+    let denials = if templates.any(|text| text.contains("denials")) {
+        DenialTexts::new(request, &forbidden)
+    } else {
+        DenialTexts::default()
     };
     let hook_url = endpoint.map(|endpoint| format!("{}/mcp{HOOK_PATH}", endpoint.url()));
     let variables = TemplateVars {

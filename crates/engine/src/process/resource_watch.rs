@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use tamma_core::operator::ResourceLimits;
@@ -23,6 +23,10 @@ const BUSY_INTERVAL: Duration = Duration::from_millis(250);
 /// their model writes. What it uses grows only after it has woken up.
 const IDLE_INTERVAL: Duration = Duration::from_secs(1);
 
+/// Time for which runs share a process table. Less than the intervals, so that each measurement of a
+/// run has new values.
+const MAX_AGE: Duration = Duration::from_millis(200);
+
 /// Unit of CPU time in `/proc`, on all platforms that we support.
 const TICKS_PER_SECOND: u64 = 100;
 
@@ -31,6 +35,9 @@ const MAX_PAGE_KB: u64 = 64;
 
 /// Process table of all runs of this process, with the time at which it was read.
 static SHARED_TABLE: Mutex<Option<(Instant, Arc<WatchedTable>)>> = Mutex::const_new(None);
+
+/// Time from which the measurements of idle runs are counted.
+static EPOCH: LazyLock<Instant> = LazyLock::new(Instant::now);
 
 /// Limit that a run exceeded, with its value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -64,12 +71,11 @@ pub(crate) async fn exceeded_limit(
     let Some(limits) = limits.filter(|_| process_table::is_available()) else {
         return std::future::pending().await;
     };
-    let (mut interval, mut cpu_ticks) = (BUSY_INTERVAL, None);
+    let mut cpu_ticks = None;
     loop {
-        let table = shared_table(interval).await;
+        let table = shared_table().await;
         let mut used = ResourceUse::measure(&table.members(&record));
         let is_idle = cpu_ticks.replace(used.cpu_ticks) == Some(used.cpu_ticks);
-        interval = if is_idle { IDLE_INTERVAL } else { BUSY_INTERVAL };
         if used.memory_kb > limits.memory_mb.saturating_mul(1024) {
             let (record, table) = (record.clone(), table.clone());
             // Reading more about each process blocks; keep it off the runtime's threads.
@@ -79,16 +85,23 @@ pub(crate) async fn exceeded_limit(
         if let Some(exceeded) = used.exceeded(&limits) {
             return exceeded;
         }
-        tokio::time::sleep(interval).await;
+        let pause = if is_idle { idle_pause(EPOCH.elapsed()) } else { BUSY_INTERVAL };
+        tokio::time::sleep(pause).await;
     }
 }
 
-/// Returns the process table, which another run may have read a short time ago: less than the interval,
-/// so that each measurement of a run has new values.
-async fn shared_table(interval: Duration) -> Arc<WatchedTable> {
+/// Returns the time until idle runs are measured next. All are measured at the same time, so that they
+/// share one reading.
+fn idle_pause(since_epoch: Duration) -> Duration {
+    let position = since_epoch.as_nanos() % IDLE_INTERVAL.as_nanos();
+    IDLE_INTERVAL.saturating_sub(Duration::from_nanos(u64::try_from(position).unwrap_or_default()))
+}
+
+/// Returns the process table, which another run may have read a short time ago.
+async fn shared_table() -> Arc<WatchedTable> {
     let mut shared = SHARED_TABLE.lock().await;
     if let Some((read_at, table)) = &*shared
-        && read_at.elapsed() < interval.mul_f64(0.8)
+        && read_at.elapsed() < MAX_AGE
     {
         return table.clone();
     }
@@ -356,15 +369,16 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn runs_share_a_process_table_and_idle_ones_an_older_one() {
-        let (one, two) = tokio::join!(shared_table(BUSY_INTERVAL), shared_table(BUSY_INTERVAL));
+    async fn runs_share_a_process_table() {
+        let (one, two) = tokio::join!(shared_table(), shared_table());
         assert!(Arc::ptr_eq(&one, &two));
         assert!(one.processes.contains_key(&std::process::id()));
-        tokio::time::sleep(BUSY_INTERVAL).await;
-        assert!(Arc::ptr_eq(&one, &shared_table(IDLE_INTERVAL).await));
-        let newer = shared_table(BUSY_INTERVAL).await;
-        assert!(!Arc::ptr_eq(&one, &newer));
-        tokio::time::sleep(IDLE_INTERVAL).await;
-        assert!(!Arc::ptr_eq(&newer, &shared_table(IDLE_INTERVAL).await));
+    }
+
+    #[test]
+    fn idle_runs_are_measured_at_the_same_time() {
+        let ms = Duration::from_millis;
+        let pauses = [0, 1, 999, 1_000, 7_300].map(|now| idle_pause(ms(now)));
+        assert_eq!(pauses, [1_000, 999, 1, 1_000, 700].map(ms));
     }
 }

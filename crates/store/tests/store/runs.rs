@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use chrono::TimeDelta;
 use serde_json::json;
+use sqlx::PgPool;
 use tamma_core::cost::{Cost, Tokens, Usage};
 use tamma_core::ids::TaskId;
 use tamma_core::tier::Tier;
@@ -193,6 +194,48 @@ async fn lines_are_ordered_across_runs_and_filtered_by_run_and_kind() {
     assert_eq!(texts(&store, task, &found, LinePosition::START).await, ["three"]);
     // An agent that restarts within an attempt continues the numbering.
     assert_eq!(store.begin_run(&new(&recorded, SECOND)).await.expect("started"), 2);
+}
+
+/// Waits until no connection of the database has an open transaction.
+async fn await_no_transactions(pool: &PgPool) {
+    for _ in 0..500 {
+        let open = sqlx::query_scalar::<_, i64>(
+            "SELECT count(*) FROM pg_stat_activity
+             WHERE datname = current_database() AND state LIKE 'idle in transaction%'",
+        );
+        if open.fetch_one(pool).await.expect("activity") == 0 {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("a transaction is still open");
+}
+
+/// Runs a future until the others have had a number of turns, and drops it.
+async fn interrupt<T>(turns: u32, future: impl Future<Output = T>) {
+    let others = async {
+        for _ in 0..turns {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::select! {
+        biased;
+        _ = future => {}
+        () = others => {}
+    }
+}
+
+#[tokio::test]
+async fn interrupted_reads_and_writes_leave_no_transaction_open() {
+    let (database, store, recorded) = fresh().await;
+    let (task, all) = (recorded.task.id, LineFilter::default());
+    let pool = PgPool::connect(&database.url()).await.expect("connected");
+    for turns in (0..3_000).step_by(15) {
+        // Whoever waits may be gone at any time, such as a browser.
+        interrupt(turns, store.lines_before(task, &all, LinePosition::END, 10)).await;
+        interrupt(turns, store.save_embeddings("m", &[])).await;
+        await_no_transactions(&pool).await;
+    }
 }
 
 #[tokio::test]

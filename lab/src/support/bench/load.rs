@@ -299,6 +299,7 @@ pub(crate) async fn measure(
         ..Measurement::default()
     };
     for worker in &mut workers {
+        ensure!(worker.is_running()?, "a worker ended during the measurement");
         worker.stop().await?;
     }
     let (mut all, mut bytes) = (0, 0);

@@ -54,6 +54,7 @@ impl ChildPlayer {
             report(&error);
         }
         let replacements = self.replacements(task);
+        let _lock = self.worktrees.lock().await;
         for folder in &self.plan.folders {
             // It may be inside one that is gone.
             let _ = tokio::fs::remove_dir_all(replace(folder, &replacements)).await;
