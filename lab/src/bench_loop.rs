@@ -7,6 +7,7 @@ mod report;
 use std::sync::{Arc, Mutex};
 
 use anyhow::{Context as _, Result};
+use tamma_core::capacity::CACHED_WORKFLOWS;
 
 use crate::support::bench::children::ChildPlan;
 use crate::support::bench::cluster::{BenchCluster, Durability};
@@ -60,11 +61,12 @@ pub(crate) async fn run(arguments: &Args) -> Result<Verdict> {
     println!("machine: {}", meter::machine());
     let cluster = BenchCluster::start_with(durability, 1, arguments.temporal.clone()).await?;
     println!(
-        "{}, PostgreSQL {} with fsync {}, one worker process, 2 agent slots, 1,000 cached workflows; \
-         {} interleaved runs",
+        "{}, PostgreSQL {} with fsync {}, one worker process, 2 agent slots, {} cached workflows; {} \
+         interleaved runs",
         arguments.temporal.describe(),
         meter::sql(&cluster.database, "SHOW server_version").await?,
         meter::sql(&cluster.database, "SHOW fsync").await?,
+        CACHED_WORKFLOWS,
         arguments.runs,
     );
     let counter = TaskCounter::default();

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
+use tamma_core::capacity::CACHED_WORKFLOWS;
 use tamma_core::task_loop::TaskLoop;
 use tamma_server::dto::TaskAction;
 use tamma_testkit::{sample_plan, wait_until};
@@ -25,9 +26,6 @@ const TASKS: u64 = 5000;
 /// Number of files of a plan that needs approval. With more, the change would also need a review by a
 /// person, and no task would complete on its own.
 const FILES: usize = 8;
-
-/// Number of workflows that the worker keeps in memory.
-const CACHED_WORKFLOWS: u64 = 1_000;
 
 /// Time limit of each wait.
 const TIMEOUT: Duration = Duration::from_mins(15);
@@ -53,10 +51,11 @@ pub(crate) async fn run(arguments: &Args) -> Result<Verdict> {
     println!("machine: {}", meter::machine());
     let cluster = BenchCluster::start(Durability::Durable, FILES).await?;
     println!(
-        "Temporal dev server, PostgreSQL {} with fsync {}, one worker process with 1,000 cached \
+        "Temporal dev server, PostgreSQL {} with fsync {}, one worker process with {} cached \
          workflows, one server process; {tasks} tasks await approval",
         meter::sql(&cluster.database, "SHOW server_version").await?,
         meter::sql(&cluster.database, "SHOW fsync").await?,
+        CACHED_WORKFLOWS,
     );
     let worker = cluster.start_lab_worker(&format!("stubs-{FILES}")).await?;
     let server = cluster.start_server().await?;
@@ -117,7 +116,7 @@ pub(crate) async fn run(arguments: &Args) -> Result<Verdict> {
     if arguments.write {
         let growth = |part: usize| after[part].saturating_sub(before[part]);
         let values = [
-            ("worker_memory_bytes", growth(0) / tasks.min(CACHED_WORKFLOWS)),
+            ("worker_memory_bytes", growth(0) / tasks.min(CACHED_WORKFLOWS.into())),
             ("temporal_memory_bytes", growth(2) / tasks),
             ("temporal_disk_bytes", disk / tasks),
             ("rows", rows.div_ceil(tasks)),

@@ -1,15 +1,13 @@
 //! Throughput and CPU time per task with several workers.
 #![expect(clippy::print_stdout, reason = "a measurement prints its figures")]
 
-use std::time::Duration;
-
 use anyhow::{Context as _, Result};
 
 use crate::support::bench::cluster::{BenchCluster, Durability};
 use crate::support::bench::load::{Load, Measurement, Subject, TaskCounter, measure};
 use crate::support::bench::meter;
 use crate::support::bench::temporal::TemporalArgs;
-use crate::support::figures::{Interval, table};
+use crate::support::figures::{mean_ratio, show_ratio, table};
 use crate::support::verdict::Verdict;
 
 /// Numbers of workers, and the target throughput of each relative to one worker.
@@ -101,9 +99,9 @@ fn judge(rows: &[WorkerRow; 3]) -> Verdict {
         lines.push(vec![
             row.workers.to_string(),
             format!("{:.2}", row.mean(Measurement::throughput)),
-            show(&throughput),
+            show_ratio(&throughput),
             format!("{:.0}", row.mean(cpu_per_task)),
-            show(&cpu),
+            show_ratio(&cpu),
             format!("{:.0}", row.mean(|it| it.each(it.worker.own))),
         ]);
         if row.workers == 1 {
@@ -111,18 +109,18 @@ fn judge(rows: &[WorkerRow; 3]) -> Verdict {
         }
         let workers = row.workers;
         if cores >= workers * CORES_PER_WORKER {
-            met &= mean(&throughput) >= row.target;
+            met &= mean_ratio(&throughput).is_some_and(|it| it >= row.target);
             figures.push(format!(
                 "{workers} workers: {} times the throughput of one (target {})",
-                show(&throughput),
+                show_ratio(&throughput),
                 row.target
             ));
         } else {
-            met &= mean(&cpu) <= MAX_CPU;
+            met &= mean_ratio(&cpu).is_some_and(|it| it <= MAX_CPU);
             figures.push(format!(
                 "{workers} workers: {} times the CPU time per task of one (target {MAX_CPU}; {cores} \
                  cores are too few for throughput)",
-                show(&cpu)
+                show_ratio(&cpu)
             ));
         }
     }
@@ -130,16 +128,6 @@ fn judge(rows: &[WorkerRow; 3]) -> Verdict {
     Verdict::new(met, figures.join("; "))
 }
 
-/// CPU time of workers, child processes and servers per task, in milliseconds.
 fn cpu_per_task(it: &Measurement) -> f64 {
-    let total: Duration = it.worker.all() + it.temporal + it.postgres;
-    it.each(total)
-}
-
-fn mean(ratios: &[f64]) -> f64 {
-    Interval::of_ratios(ratios).map_or(ratios.first().copied().unwrap_or(f64::NAN), |it| it.mean)
-}
-
-fn show(ratios: &[f64]) -> String {
-    Interval::of_ratios(ratios).map_or(format!("{:.2}", mean(ratios)), |it| it.to_string())
+    it.each(it.total_cpu())
 }

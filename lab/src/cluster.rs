@@ -33,8 +33,8 @@ const WORKERS: u32 = 3;
 /// Host of the worker with the small disk: the last one.
 const DISK_WORKER: &str = "work-3";
 
-/// Arguments of the workers: two of them can run an agent for each of 50 tasks.
-const WORKER_ARGS: [&str; 2] = ["--slots", "25"];
+/// Arguments of the workers: two of them can run an agent for each of 200 tasks.
+const WORKER_ARGS: [&str; 2] = ["--slots", "100"];
 
 /// Key of the model, which only the gateway knows, and its variable.
 const MODEL_KEY: (&str, &str) = ("OPENAI_API_KEY", "a-key-that-only-the-gateway-knows");

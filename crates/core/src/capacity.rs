@@ -15,8 +15,9 @@ use crate::cost::Usd;
 /// Numbers of open tasks for which an estimate names the busiest components.
 pub const LIVE_TASKS: [u64; 3] = [10_000, 100_000, 1_000_000];
 
-/// Workflows that a worker keeps in memory. The others are replayed when they move.
-const CACHED_WORKFLOWS: u64 = 1_000;
+/// Maximum number of workflows that a worker keeps in memory, at some 130 kB each. The others are replayed
+/// from their histories when they move.
+pub const CACHED_WORKFLOWS: u32 = 200;
 
 const MINUTES_PER_DAY: u128 = 24 * 60;
 const SECONDS_PER_DAY: u128 = MINUTES_PER_DAY * 60;
@@ -405,7 +406,7 @@ fn component_uses(demand: &Demand, machine: &Machine, costs: &Coefficients) -> V
                 ),
                 Component::Worker => (
                     demand.millicores(task.worker_cpu_us).saturating_add(watching),
-                    live.min(CACHED_WORKFLOWS)
+                    live.min(CACHED_WORKFLOWS.into())
                         .saturating_mul(waiting.worker_memory_bytes)
                         .saturating_add(slots),
                 ),

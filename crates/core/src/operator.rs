@@ -119,11 +119,14 @@ pub enum OperatorConfigError {
     /// Not valid YAML, or a key that does not exist. Values are not shown, because they can be
     /// secret.
     #[error(
-        "invalid YAML, unknown key or wrong type near line {line}; docs/operating.md lists the keys"
+        "invalid YAML, unknown key or wrong type near line {line}{}; docs/operating.md lists the keys",
+        key.as_ref().map(|key| format!(" (`{key}`)")).unwrap_or_default()
     )]
     Syntax {
         /// Line of the problem, from 1.
         line: u64,
+        /// Key on that line.
+        key: Option<String>,
     },
     /// Path that is not absolute.
     #[error("`{key}`: `{path}` is not an absolute path below `/`; write a path such as `/opt/go`")]
@@ -218,6 +221,18 @@ pub enum OperatorConfigError {
     },
 }
 
+/// Returns the key on a line of a YAML file, from 1.
+fn key_on_line(text: &str, line: u64) -> Option<String> {
+    let line = text.lines().nth(usize::try_from(line.checked_sub(1)?).ok()?)?;
+    let (key, rest) = line.trim_start_matches([' ', '-']).split_once(':')?;
+    // Otherwise, it is part of a value, such as a URL.
+    if !rest.is_empty() && !rest.starts_with(' ') {
+        return None;
+    }
+    let is_key = |key: &str| key.chars().all(|it| it.is_ascii_alphanumeric() || it == '_');
+    Some(key).filter(|key| !key.is_empty() && is_key(key)).map(str::to_owned)
+}
+
 impl OperatorConfig {
     /// Parses and checks a file. An empty file sets nothing.
     pub fn parse(text: &str) -> Result<Self, OperatorConfigError> {
@@ -228,7 +243,7 @@ impl OperatorConfig {
         }
         let config: Self = serde_saphyr::from_str(text).map_err(|error| {
             let line = error.location().map_or(1, |at| at.line());
-            OperatorConfigError::Syntax { line }
+            OperatorConfigError::Syntax { line, key: key_on_line(text, line) }
         })?;
         config.check()?;
         Ok(config)
@@ -370,6 +385,17 @@ mod tests {
     }
 
     #[test]
+    fn an_error_names_the_key_and_not_the_value() {
+        let error = |text: &str| OperatorConfig::parse(text).expect_err(text).to_string();
+        let unknown = error("toolchains: []\nsandbox:\n  limit: {memory_mb: 512}\n");
+        assert!(unknown.contains("near line 3 (`limit`);"), "{unknown}");
+        let wrong = error("toolchains: []\nsandbox: hush-hush\n");
+        assert!(wrong.contains("near line 2 (`sandbox`);") && !wrong.contains("hush"), "{wrong}");
+        let listed = error("toolchains:\n  - [\n  - hush:hush\n");
+        assert!(!listed.contains('('), "{listed}");
+    }
+
+    #[test]
     fn the_ui_of_temporal_is_an_origin() {
         let config = OperatorConfig::parse("temporal_ui: https://temporal.example.com:8080");
         assert!(config.expect("valid").temporal_ui.is_some());
@@ -398,7 +424,7 @@ mod tests {
         );
         assert_eq!(
             error("sandbox: {limits: {memory: 1}}"),
-            OperatorConfigError::Syntax { line: 1 }
+            OperatorConfigError::Syntax { line: 1, key: Some("sandbox".to_owned()) }
         );
     }
 }

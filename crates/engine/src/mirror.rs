@@ -119,6 +119,13 @@ impl Error {
                 | Self::Git(git::Error::TooMuchOutput { .. })
         )
     }
+
+    /// Returns `true` if the disk is full.
+    pub fn is_disk_full(&self) -> bool {
+        let is_full =
+            |kind| matches!(kind, io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
+        matches!(self, Self::Disk { source, .. } if is_full(source.kind()))
+    }
 }
 
 /// Wraps an I/O error with the operation and its path.

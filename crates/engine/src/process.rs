@@ -29,6 +29,7 @@ use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
 use tokio::time::{Instant, sleep};
 
 use self::launch::MARKER_VARIABLE;
+use crate::files::replace_file;
 
 mod cgroup;
 pub mod launch;
@@ -263,6 +264,11 @@ impl ProcessRecords {
         let mut records = Vec::new();
         for path in names {
             match fs::read(&path).await {
+                // On a full disk, earlier versions could leave an empty record. It must not keep a worker
+                // from starting.
+                Ok(bytes) if bytes.is_empty() => {
+                    tracing::warn!(path = %path.display(), "ignored an empty process record");
+                }
                 Ok(bytes) => records.push(
                     serde_json::from_slice(&bytes)
                         .map_err(|error| Error::Record { path, source: io::Error::other(error) })?,
@@ -316,14 +322,9 @@ impl ProcessRecords {
 
     async fn write(&self, record: &ProcessRecord) -> Result<(), Error> {
         let path = self.path(record);
-        let partial = path.with_extension("partial");
         let write = async {
             let bytes = serde_json::to_vec(record).map_err(io::Error::other)?;
-            let mut file = fs::File::create(&partial).await?;
-            file.write_all(&bytes).await?;
-            // Flush before the child may run, so that the record survives a power failure.
-            file.sync_all().await?;
-            fs::rename(&partial, &path).await
+            replace_file(&path, &bytes).await
         };
         write.await.map_err(|source| Error::Record { path, source })
     }

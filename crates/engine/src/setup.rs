@@ -16,6 +16,7 @@ use tokio::fs;
 use tokio_util::sync::CancellationToken;
 
 use crate::captured::{CapturedRun, run_captured};
+use crate::files::replace_file;
 use crate::git::{Git, GitCommand};
 use crate::mirror::{self, disk_error};
 use crate::process::{self, Launch, ProcessRecords, RunId};
@@ -115,7 +116,7 @@ impl SetupRecord {
     async fn write(&self, git_dir: &Path) -> Result<(), Error> {
         let (path, text) = (git_dir.join(RECORD_FILE), serde_json::to_vec(self));
         let text = text.unwrap_or_default();
-        Ok(fs::write(&path, text).await.map_err(disk_error("write", &path))?)
+        Ok(replace_file(&path, &text).await.map_err(disk_error("write", &path))?)
     }
 
     /// Returns pathspecs that exclude the created files.

@@ -39,6 +39,7 @@ pub use self::patch::{ChangePatch, TouchedFiles};
 use self::refs::{RUN_TRAILER, TaskRefs};
 pub(crate) use self::refs::{aside_ref, work_ref};
 use self::snapshot::Snapshot;
+use crate::files::replace_file;
 use crate::git::{self, GitCommand};
 use crate::mirror::{Error, FileLock, Mirror, disk_error, task_branch};
 use crate::private_git::{PrivateGit, PrivateGitSource, is_private_link};
@@ -48,6 +49,9 @@ use crate::special_files::read_git_link;
 
 /// Index file for snapshots, separate from the agent's.
 const SNAPSHOT_INDEX: &str = "tamma-index";
+
+/// Space that a disk must have after a failed commit: more than an index and a few objects need.
+const DISK_CHECK_BYTES: usize = 1024 * 1024;
 
 /// Index file with the files before a setup.
 const SETUP_INDEX: &str = "tamma-setup-index";
@@ -242,6 +246,31 @@ impl Worktree {
     /// was faster, it is pushed beside the work of that host. A failed push is not an error, because
     /// the next checkpoint retries it.
     pub async fn commit_all(
+        &self,
+        job_number: u32,
+        message: &str,
+        author: &Author,
+    ) -> Result<CommitId, Error> {
+        match self.try_commit_all(job_number, message, author).await {
+            // The disk may have been full, which is not the fault of a file. Git's message is no proof:
+            // the agent chooses the names in it.
+            Err(Error::NotCommittable { .. } | Error::Git(git::Error::Failed { .. })) => {
+                self.check_disk().await?;
+                self.try_commit_all(job_number, message, author).await
+            }
+            committed => committed,
+        }
+    }
+
+    /// Fails if the disk has no space.
+    async fn check_disk(&self) -> Result<(), Error> {
+        let path = self.git_dir().join("tamma-disk-check");
+        let written = replace_file(&path, &vec![0; DISK_CHECK_BYTES]).await;
+        let _ = fs::remove_file(&path).await;
+        written.map_err(disk_error("write", &path))
+    }
+
+    async fn try_commit_all(
         &self,
         job_number: u32,
         message: &str,

@@ -8,7 +8,7 @@ use tamma_core::access::PersonRole;
 use tamma_core::ids::{Name, ProjectId};
 use tamma_core::task_loop::Timestamp;
 
-use crate::connection::{Store, begin};
+use crate::connection::Store;
 use crate::encoding::{read_word, word};
 use crate::error::{CorruptData, Result};
 use crate::people::CHANNEL;
@@ -58,7 +58,7 @@ impl Store {
     /// Adds changes of access, all or none, and notifies all listeners. Their time is the
     /// database's.
     pub async fn change_access(&self, changes: &[AccessChange]) -> Result<()> {
-        let mut writing = begin(&self.steps, "BEGIN").await?;
+        let mut writing = self.begin_writing().await?;
         for change in changes {
             sqlx::query_scalar!(
                 r#"WITH changed AS (

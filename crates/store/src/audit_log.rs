@@ -10,7 +10,7 @@ use tamma_core::audit::{AuditHead, AuditOutcome, AuditRequest, ChainedEntry, ent
 use tamma_core::ids::Digest;
 use tamma_core::time::Timestamp;
 
-use crate::connection::{Store, begin};
+use crate::connection::Store;
 use crate::encoding::json;
 use crate::error::Result;
 use crate::steps::to_i64;
@@ -69,7 +69,7 @@ impl Store {
         abandoned_before: Timestamp,
         limit: u32,
     ) -> Result<u64> {
-        let mut transaction = begin(&self.steps, "BEGIN").await?;
+        let mut transaction = self.begin_writing().await?;
         // One writer at a time; the others wait for its few milliseconds.
         sqlx::query!("SELECT pg_advisory_xact_lock(hashtextextended('tamma.audit', 0))")
             .execute(&mut *transaction)

@@ -88,6 +88,11 @@ impl Store {
         Ok(self.steps.acquire().await?.ping().await?)
     }
 
+    /// Begins a transaction that writes.
+    pub(crate) async fn begin_writing(&self) -> Result<Transaction<'static, Postgres>> {
+        begin(&self.steps, "BEGIN").await
+    }
+
     /// Waits until all connections are returned, then closes them.
     pub async fn close(&self) {
         if let Some(tenants) = &self.tenants {
@@ -103,6 +108,7 @@ impl Store {
 ///
 /// Otherwise, sqlx 0.9.0 would return the connection to the pool with the transaction still open
 /// (launchbadge/sqlx#4385), and what others then write on it would never be committed.
+#[expect(clippy::disallowed_methods, reason = "the one place that begins transactions")]
 pub(crate) async fn begin(
     pool: &PgPool,
     statement: &'static str,

@@ -3,7 +3,7 @@
 use tamma_core::ids::{Digest, KnowledgeId};
 use uuid::Uuid;
 
-use crate::connection::{Store, begin};
+use crate::connection::Store;
 use crate::error::Result;
 
 /// Embedding of an entry. An edited entry has another digest.
@@ -43,7 +43,7 @@ impl Store {
 
     /// Saves embeddings of entries by one model. Entries deleted in the meantime are skipped.
     pub async fn save_embeddings(&self, model: &str, vectors: &[EntryEmbedding]) -> Result<()> {
-        let mut writing = begin(&self.steps, "BEGIN").await?;
+        let mut writing = self.begin_writing().await?;
         for it in vectors {
             sqlx::query!(
                 "INSERT INTO knowledge_vectors (entry, model, digest, vector)

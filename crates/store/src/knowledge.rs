@@ -9,7 +9,7 @@ use tamma_core::learning;
 use tamma_core::task_loop::{State, Timestamp};
 use uuid::Uuid;
 
-use crate::connection::{Store, begin};
+use crate::connection::Store;
 use crate::encoding::{json, read, read_number, read_word, word};
 use crate::error::{Conflict, CorruptData, Error, Result};
 
@@ -150,7 +150,7 @@ impl Store {
         by: Option<&str>,
         reason: Option<&str>,
     ) -> Result<StoredEntry> {
-        let mut writing = begin(&self.steps, "BEGIN").await?;
+        let mut writing = self.begin_writing().await?;
         let row = sqlx::query_as!(
             Row,
             "INSERT INTO knowledge (id, project, kind, status, fingerprint, entry)
@@ -179,7 +179,7 @@ impl Store {
         by: Option<&str>,
         reason: Option<&str>,
     ) -> Result<StoredEntry> {
-        let mut writing = begin(&self.steps, "BEGIN").await?;
+        let mut writing = self.begin_writing().await?;
         let row = sqlx::query_as!(
             Row,
             "UPDATE knowledge SET

@@ -7,7 +7,7 @@ use strum::Display;
 use tamma_core::run_queue::{WaitingRun, runs_ahead};
 use tamma_core::task_loop::Timestamp;
 
-use crate::connection::{Store, begin};
+use crate::connection::Store;
 use crate::encoding::{read_word, word};
 use crate::error::Result;
 use crate::steps::to_i64;
@@ -44,7 +44,7 @@ impl Store {
         (at, until): (Timestamp, Timestamp),
     ) -> Result<bool> {
         let kind = kind.to_string();
-        let mut transaction = begin(&self.steps, "BEGIN").await?;
+        let mut transaction = self.begin_writing().await?;
         // Serialise per key, so that two workers never count the same free slot.
         sqlx::query!(
             "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))",

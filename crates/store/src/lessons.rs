@@ -13,7 +13,7 @@ use tamma_core::learning::{
 };
 use tamma_core::review::patterns;
 
-use crate::connection::{Store, begin};
+use crate::connection::Store;
 use crate::encoding::{json, read, word};
 use crate::error::{CorruptData, Result};
 use crate::knowledge::{KnowledgeAction, fingerprint, project_column, record_change};
@@ -53,7 +53,7 @@ impl Store {
         if lessons.is_empty() {
             return Ok(Vec::new());
         }
-        let mut writing = begin(&self.steps, "BEGIN").await?;
+        let mut writing = self.begin_writing().await?;
         // Serialise proposals per project until the transaction ends.
         let (lock, _) = of.0.as_u64_pair();
         sqlx::query!("SELECT pg_advisory_xact_lock($1)", lock.cast_signed())

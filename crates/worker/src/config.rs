@@ -36,8 +36,6 @@ pub struct WorkerConfig {
     pub slots: usize,
     /// Time that running jobs get to end by themselves when the worker stops.
     pub drain: Duration,
-    /// Maximum number of workflows cached in memory.
-    pub max_cached_workflows: usize,
     /// Timeouts for agents.
     pub timeouts: AgentTimeouts,
     /// Program that starts first in a sandbox and calls the launcher.
@@ -85,7 +83,6 @@ impl WorkerConfig {
             operator: OperatorConfig::default(),
             slots: 2,
             drain: Duration::ZERO,
-            max_cached_workflows: 1000,
             timeouts: AgentTimeouts::default(),
             launcher: Launcher {
                 program: "tamma".into(),

@@ -18,6 +18,9 @@ const MIN_INTERVAL: Duration = Duration::from_millis(500);
 /// Heartbeats within the time after which a worker without any counts as dead.
 const HEARTBEATS_PER_TIMEOUT: u32 = 5;
 
+/// Delay of the first heartbeat of a first attempt. Most jobs end before it, without the cost of one.
+const FIRST_DELAY: Duration = Duration::from_secs(1);
+
 /// Runs an activity with heartbeats, and stops it on cancellation. `work` gets the number of the
 /// attempt. After too many attempts whose worker died, it is not started.
 pub(crate) async fn with_heartbeats<T, F: Future<Output = Result<T, Error>> + Send>(
@@ -31,11 +34,17 @@ pub(crate) async fn with_heartbeats<T, F: Future<Output = Result<T, Error>> + Se
     if let Some(lost) = heartbeat.too_many_lost() {
         return Err(Error::LostWorkers(lost).into_activity_error());
     }
-    // Recorded before the work starts, so that its end can be told from that of the worker.
-    ctx.record_heartbeat(heartbeat).await?;
+    let interval = heartbeat_interval(ctx.info().heartbeat_timeout);
+    let mut delay = interval;
+    if attempt == 1 {
+        delay = delay.min(FIRST_DELAY);
+    } else {
+        // Recorded before the work starts, so that its end can be told from that of the worker. A
+        // first attempt is not counted if its worker dies before its first heartbeat.
+        ctx.record_heartbeat(heartbeat).await?;
+    }
     // Boxed, because the future of an activity with agents is large.
     let mut work = Box::pin(work(attempt, stop.clone()));
-    let mut interval = tokio::time::interval(heartbeat_interval(ctx.info().heartbeat_timeout));
     let mut is_stopping = false;
     loop {
         tokio::select! {
@@ -45,7 +54,10 @@ pub(crate) async fn with_heartbeats<T, F: Future<Output = Result<T, Error>> + Se
                 }
                 return result.map_err(Error::into_activity_error);
             }
-            _ = interval.tick() => ctx.record_heartbeat(heartbeat).await?,
+            () = tokio::time::sleep(delay) => {
+                ctx.record_heartbeat(heartbeat).await?;
+                delay = interval;
+            }
             () = ctx.cancelled(), if !is_stopping => {
                 is_stopping = true;
                 stop.cancel();

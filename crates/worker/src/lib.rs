@@ -54,6 +54,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::TimeDelta;
+use tamma_core::capacity::CACHED_WORKFLOWS;
 use tamma_core::operator::ResourceLimits;
 use tamma_engine::git::Git;
 use tamma_engine::process::{ProcessRecords, enable_cgroups};
@@ -140,7 +141,8 @@ pub async fn run(
             }
         }
     });
-    let (slots, cached) = (config.slots, config.max_cached_workflows);
+    let slots = config.slots;
+    let cached = usize::try_from(CACHED_WORKFLOWS).unwrap_or(usize::MAX);
     let (data_dir, retention) = (config.data_dir.clone(), config.operator.retention.workspaces);
     let (name, limits) = (config.name.clone(), config.operator.sandbox.limits);
     let drain = config.drain.max(SHUTDOWN_GRACE);

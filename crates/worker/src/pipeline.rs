@@ -292,7 +292,7 @@ impl PipelineActivities {
         let finished = FinishedPhase::now(ctx.job.task_loop.since, end);
         if !matches!(finished.end.kind, PhaseEndKind::NotBefore(_)) {
             let (key, job_number) = (ctx.request.pipeline.as_task(), ctx.request.job_number);
-            self.unsaved.put(key, job_number, &finished).await?;
+            self.unsaved.put(key, job_number, &finished).await;
         }
         ctx.job.fault_point("answer put aside")?;
         Ok(finished)
@@ -309,12 +309,8 @@ impl PipelineActivities {
             let finished = FinishedPhase::now(started, agent_phase::phase_end(run, &phase));
             let unsaved = unsaved.clone();
             Box::pin(async move {
-                if !is_final {
-                    return;
-                }
-                if let Err(error) = unsaved.put(key, job_number, &finished).await {
-                    let error = &error as &dyn std::error::Error;
-                    tracing::warn!(pipeline = %key, error, "failed to keep the end of a phase");
+                if is_final {
+                    unsaved.put(key, job_number, &finished).await;
                 }
             })
         })

@@ -58,7 +58,7 @@ impl Results {
         if !is_worth_saving(result) {
             return Ok(());
         }
-        self.unsaved.put(task, job_number, result).await?;
+        self.unsaved.put(task, job_number, result).await;
         self.fault_injection.fault_point("answer put aside")?;
         self.store((task, job_number), result, stop).await
     }

@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tamma_core::ids::TaskId;
+use tamma_engine::files::replace_file;
 use tokio::fs;
-use tokio::io::AsyncWriteExt as _;
 
 use crate::error::Error;
 
@@ -29,23 +29,17 @@ impl UnsavedResults {
         Ok(Self { folder })
     }
 
-    /// Writes a result atomically, so that it survives a power failure.
-    pub(crate) async fn put<T: Serialize>(
-        &self,
-        task: TaskId,
-        job_number: u32,
-        result: &T,
-    ) -> Result<(), Error> {
+    /// Writes a result atomically, so that it survives a crash. A failure is logged: the result can still
+    /// be stored, and must not be lost because the disk is full.
+    pub(crate) async fn put<T: Serialize>(&self, task: TaskId, job_number: u32, result: &T) {
         let path = self.path(task, job_number);
-        let unfinished = path.with_extension("new");
-        let text = serde_json::to_vec(result).map_err(|error| failed(&path, error.into()))?;
         let write = async {
-            let mut file = fs::File::create(&unfinished).await?;
-            file.write_all(&text).await?;
-            file.sync_all().await?;
-            fs::rename(&unfinished, &path).await
+            let text = serde_json::to_vec(result)?;
+            replace_file(&path, &text).await
         };
-        write.await.map_err(|error| failed(&path, error))
+        if let Err(error) = write.await {
+            tracing::warn!(%task, %error, path = %path.display(), "failed to keep a result on disk");
+        }
     }
 
     /// Reads a result, if there is one.
@@ -96,7 +90,7 @@ mod tests {
         let results = UnsavedResults::open(&data).await.unwrap();
         let (task, result) = (TaskId(Uuid::from_u128(1)), JobResult::finished(Outcome::WorkSaved));
         assert_eq!(results.load::<JobResult>(task, 3).await.unwrap(), None);
-        results.put(task, 3, &result).await.unwrap();
+        results.put(task, 3, &result).await;
         let reopened = UnsavedResults::open(&data).await.unwrap();
         assert_eq!(reopened.load(task, 3).await.unwrap(), Some(result));
         assert_eq!(reopened.load::<JobResult>(task, 4).await.unwrap(), None);

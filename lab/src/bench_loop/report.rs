@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result};
 
 use super::LoadRow;
 use crate::support::bench::load::Measurement;
-use crate::support::figures::{Interval, ms, percentile, table};
+use crate::support::figures::{mean_ratio, ms, percentile, show_ratio, table};
 use crate::support::verdict::Verdict;
 
 const BARE: &str = "bare Temporal";
@@ -90,15 +90,6 @@ impl<'a> LoadSummary<'a> {
     }
 }
 
-/// Formats a ratio with its interval, or a single measurement without one.
-fn show_ratio(ratios: &[f64]) -> String {
-    match (Interval::of_ratios(ratios), ratios) {
-        (Some(interval), _) => interval.to_string(),
-        (None, [one]) => format!("{one:.2}"),
-        (None, _) => "-".to_owned(),
-    }
-}
-
 fn concurrencies(all: &[LoadRow]) -> Vec<usize> {
     let mut found: Vec<_> = all.iter().map(|row| row.concurrency).collect();
     found.sort_unstable();
@@ -110,8 +101,8 @@ fn transitions(it: &Measurement) -> &[Duration] {
     &it.times.transitions
 }
 
-fn steps(it: &Measurement) -> &[Duration] {
-    &it.times.steps
+fn decisions(it: &Measurement) -> &[Duration] {
+    &it.times.decisions
 }
 
 fn task_times(it: &Measurement) -> &[Duration] {
@@ -128,7 +119,7 @@ const SPEED: [&str; 12] = [
     "ratio to same children",
     "transition p50 ms",
     "p99 ms",
-    "step with job p50 ms",
+    "decision p50 ms",
     "p99 ms",
     "task p50 ms",
     "p99 ms",
@@ -186,8 +177,8 @@ pub(super) fn print(all: &[LoadRow], processes: (usize, usize)) {
                 cell.ratio(&children),
                 cell.percentile(transitions, 50),
                 cell.percentile(transitions, 99),
-                cell.percentile(steps, 50),
-                cell.percentile(steps, 99),
+                cell.percentile(decisions, 50),
+                cell.percentile(decisions, 99),
                 cell.percentile(task_times, 50),
                 cell.percentile(task_times, 99),
             ]);
@@ -206,7 +197,7 @@ pub(super) fn print(all: &[LoadRow], processes: (usize, usize)) {
                 cell.percentile(transitions, 99),
                 cell.percentile(task_times, 50),
                 cell.percentile(task_times, 99),
-                format!("{:.1}", cell.mean(|it| it.each(total_cpu(it)))),
+                format!("{:.1}", cell.mean(|it| it.each(it.total_cpu()))),
             ]);
         }
     }
@@ -222,14 +213,10 @@ pub(super) fn print(all: &[LoadRow], processes: (usize, usize)) {
          start tasks at the same rate, half of the slowest one's throughput. A transition starts when \
          the task can move: its start, the end of a job, or a worker's update. It ends when the next job \
          starts, the worker gets its response, or the task closes. It includes local activities and \
-         excludes regular ones. A step with job is the time from one completed workflow task to the \
-         next, including the job. Round trips are statements counted by pg_stat_statements. Child \
+         excludes regular ones. A decision is the part of it until the next job is scheduled or the task \
+         closes; the rest is mostly the wait for a slot. Round trips are statements counted by pg_stat_statements. Child \
          processes are git, agents and gates; their number was counted in one task.\n"
     );
-}
-
-fn total_cpu(it: &Measurement) -> Duration {
-    it.worker.all() + it.temporal + it.postgres
 }
 
 fn cost_row(
@@ -249,8 +236,8 @@ fn cost_row(
         one(|it| it.each(it.worker.children)),
         one(|it| it.each(it.temporal)),
         one(|it| it.each(it.postgres)),
-        one(|it| it.each(total_cpu(it))),
-        format!("{:.2}", cell.mean(|it| total_cpu(it).as_secs_f64() / it.wall.as_secs_f64())),
+        one(|it| it.each(it.total_cpu())),
+        format!("{:.2}", cell.mean(|it| it.total_cpu().as_secs_f64() / it.wall.as_secs_f64())),
         one(|it| it.events),
         whole(|it| it.bytes),
         one(|it| it.rows),
@@ -316,8 +303,7 @@ pub(super) fn judge(all: &[LoadRow]) -> Verdict {
             (&stubbed, &bare, NO_OP_RATIO, "with jobs that do nothing"),
         ] {
             let ratios = cell.ratios(to);
-            let mean = Interval::of_ratios(&ratios).map(|it| it.mean);
-            let is_met = mean.or(ratios.first().copied()).is_some_and(|mean| mean >= target);
+            let is_met = mean_ratio(&ratios).is_some_and(|mean| mean >= target);
             let what = format!(
                 "throughput ratio of at least {target} {what}, {concurrency} concurrent tasks"
             );
@@ -335,10 +321,14 @@ pub(super) fn judge(all: &[LoadRow]) -> Verdict {
             let what =
                 format!("transition p99 under {} ms with {concurrency}", ms(Some(TRANSITION)));
             let measured = format!(
-                "{} ms (bare {} ms, same children {} ms)",
+                "{} ms (bare {} ms, same children {} ms); until the next job was scheduled: {} ms (bare \
+                 {} ms, same children {} ms)",
                 ms(p99),
                 bare.percentile(transitions, 99),
-                children.percentile(transitions, 99)
+                children.percentile(transitions, 99),
+                full.percentile(decisions, 99),
+                bare.percentile(decisions, 99),
+                children.percentile(decisions, 99)
             );
             targets.check(p99.is_some_and(|p99| p99 < TRANSITION), &what, &measured);
         }

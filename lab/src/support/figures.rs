@@ -51,6 +51,20 @@ impl fmt::Display for Interval {
     }
 }
 
+/// Returns the geometric mean of ratios.
+pub(crate) fn mean_ratio(ratios: &[f64]) -> Option<f64> {
+    Interval::of_ratios(ratios).map(|it| it.mean).or(ratios.first().copied())
+}
+
+/// Formats a ratio with its interval, or a single measurement without one.
+pub(crate) fn show_ratio(ratios: &[f64]) -> String {
+    match (Interval::of_ratios(ratios), ratios) {
+        (Some(interval), _) => interval.to_string(),
+        (None, [one]) => format!("{one:.2}"),
+        (None, _) => "-".to_owned(),
+    }
+}
+
 /// Formats milliseconds, with one decimal below 100.
 pub(crate) fn ms(value: Option<Duration>) -> String {
     let Some(value) = value else { return "-".to_owned() };

@@ -152,3 +152,12 @@ async fn unrelated_process_with_a_reused_id_is_not_stopped() {
     assert!(is_alive(pgid));
     stranger.kill().await.unwrap();
 }
+
+#[tokio::test]
+async fn an_empty_record_does_not_keep_a_worker_from_starting() {
+    let data = tempfile::tempdir().unwrap();
+    let records = tamma_engine::process::ProcessRecords::open(data.path()).await.unwrap();
+    let empty = data.path().join("runs/a-1-1-1.json");
+    std::fs::write(&empty, "").unwrap();
+    assert_eq!(records.stop_orphans(Duration::ZERO).await.unwrap(), []);
+}

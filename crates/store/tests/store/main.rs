@@ -1,5 +1,6 @@
 //! Tests of the store on a real PostgreSQL, driven by the real state machine.
 #![expect(clippy::expect_used, reason = "a test that cannot continue has failed")]
+#![expect(clippy::disallowed_methods, reason = "the caller of a test's transaction is not dropped")]
 #![expect(dead_code, reason = "helpers are shared with other tests")]
 
 mod access;

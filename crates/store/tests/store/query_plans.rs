@@ -222,37 +222,44 @@ async fn a_page_of_a_long_log_reads_only_its_lines() {
         ("earlier lines", &all, middle, 200),
         ("failed calls", &failed, LinePosition::END, 2_000),
     ] {
-        let store = database.store().await.expect("connection");
-        let earlier = read_lines(&pool).await;
-        let lines = store.lines_before(task, filter, before, 200).await.expect("lines");
+        let (lines, read) = count_read_lines(&database, &pool, async |store| {
+            store.lines_before(task, filter, before, 200).await
+        })
+        .await;
         assert_eq!(lines.len(), 200, "{name}");
-        let read = read_by(&store, &pool, earlier).await;
         assert!(read <= most, "{name}, backwards: {read} lines");
 
-        let store = database.store().await.expect("connection");
-        let earlier = read_lines(&pool).await;
         let after = if before == middle { middle } else { LinePosition::START };
-        let lines = store.lines(task, filter, after, 200).await.expect("lines");
+        let (lines, read) = count_read_lines(&database, &pool, async |store| {
+            store.lines(task, filter, after, 200).await
+        })
+        .await;
         assert_eq!(lines.len(), 200, "{name}");
-        let read = read_by(&store, &pool, earlier).await;
         assert!(read <= most, "{name}, forwards: {read} lines");
     }
-    let store = database.store().await.expect("connection");
-    let earlier = read_lines(&pool).await;
-    let last = store.last_line(task, run, &[LineKind::Said]).await.expect("line").expect("last");
-    assert_eq!(last.text, "line 99999");
-    let read = read_by(&store, &pool, earlier).await;
+    let (last, read) = count_read_lines(&database, &pool, async |store| {
+        store.last_line(task, run, &[LineKind::Said]).await
+    })
+    .await;
+    assert_eq!(last.expect("last").text, "line 99999");
     assert!(read <= 2, "last line: {read} lines");
 }
 
-/// Closes a store, and returns the number of log lines that it has read. PostgreSQL counts them when
-/// the connections have ended.
-async fn read_by(store: &Store, pool: &PgPool, earlier: i64) -> i64 {
+/// Runs a query on new connections, and returns its result and the number of log lines that PostgreSQL
+/// has read. It counts them when the connections have ended.
+async fn count_read_lines<T>(
+    database: &TestDatabase,
+    pool: &PgPool,
+    query: impl AsyncFn(&Store) -> tamma_store::Result<T>,
+) -> (T, i64) {
+    let store = database.store().await.expect("connection");
+    let earlier = read_lines(pool).await;
+    let result = query(&store).await.expect("lines");
     store.close().await;
     for _ in 0..1_000 {
         let read = read_lines(pool).await - earlier;
         if read > 0 {
-            return read;
+            return (result, read);
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }

@@ -30,7 +30,7 @@ use crate::project_context::ProjectContext;
 use crate::prompts::{Prompt, budget_text, criteria_data, plan_data, task_facts};
 use crate::pull_request_text::commit_message;
 use crate::repositories::author;
-use crate::retry::retry_until_stopped;
+use crate::retry::{retry_until_stopped, retry_while_disk_is_full};
 use crate::runs::{AgentRun, Assignment, agent_for};
 use crate::services::Services;
 use crate::setup::set_up_worktree;
@@ -123,8 +123,9 @@ pub(super) async fn implement(
         return Ok(JobResult::finished(outcome).with_usage(run.report.usage).with_claims(claims));
     }
     if matches!(run.report.end, RunEnd::Finished { .. }) {
-        let message = change_message(ctx, &plan);
-        let outcome = match worktree.commit_all(job_number, &message, &author()).await {
+        let (message, author) = (change_message(ctx, &plan), author());
+        let commit = || worktree.commit_all(job_number, &message, &author);
+        let outcome = match retry_while_disk_is_full(&ctx.stop, commit).await {
             Ok(commit) => Outcome::RunFinished(commit),
             // Another attempt would end the same way, so a person decides.
             Err(error) if error.is_caused_by_change() => {

@@ -23,7 +23,7 @@ impl AttemptHeartbeat {
     pub(super) fn first(attempt: u32, previous: Option<Self>) -> Self {
         let lost = match previous {
             Some(previous) if attempt > 1 => previous.lost + u32::from(!previous.has_ended),
-            // Without a heartbeat, no work was started.
+            // Without a heartbeat, no work was started, or the first attempt was lost at once.
             Some(_) | None => 0,
         };
         Self { lost, has_ended: false }
@@ -58,5 +58,7 @@ mod tests {
         let heartbeat = AttemptHeartbeat::first(104, Some(heartbeat));
         assert_eq!(heartbeat.too_many_lost(), Some(5));
         assert_eq!(AttemptHeartbeat::first(1, Some(heartbeat)).too_many_lost(), None);
+        let unseen = AttemptHeartbeat::first(2, None);
+        assert_eq!(unseen, AttemptHeartbeat::first(1, None), "lost before its first heartbeat");
     }
 }

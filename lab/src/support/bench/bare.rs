@@ -108,7 +108,7 @@ impl CallSequence {
     #[must_use]
     pub(crate) fn padded(mut self, bytes: usize) -> Self {
         let now = serde_json::to_vec(&self).map_or(0, |json| json.len());
-        self.filler = "x".repeat(bytes.saturating_sub(now));
+        self.filler = filler(bytes.saturating_sub(now));
         self
     }
 }
@@ -117,14 +117,28 @@ impl SizedPayload {
     fn new(call: usize, size: usize, result: usize, update: Option<(usize, usize)>) -> Self {
         let mut payload = Self { call, result, update, filler: String::new() };
         let now = serde_json::to_vec(&payload).map_or(0, |json| json.len());
-        payload.filler = "x".repeat(size.saturating_sub(now));
+        payload.filler = filler(size.saturating_sub(now));
         payload
     }
 }
 
 /// Returns a text that takes this number of bytes as JSON.
 fn text(bytes: usize) -> String {
-    "x".repeat(bytes.saturating_sub(2))
+    filler(bytes.saturating_sub(2))
+}
+
+/// Returns a text of this length that compresses to three quarters at best. The sizes that it stands for
+/// are those of compressed and encrypted payloads.
+fn filler(length: usize) -> String {
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let next = || {
+        // xorshift64
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        char::from(b'0' + u8::try_from(state % 64).unwrap_or_default())
+    };
+    std::iter::repeat_with(next).filter(|letter| *letter != '\\').take(length).collect()
 }
 
 /// Workflow that repeats a call sequence.

@@ -137,15 +137,16 @@ pub(crate) struct HistoryTimes {
     /// From the start of the task, the end of a job or a worker's update, until the next job starts, the
     /// worker gets its response, or the task closes.
     pub(crate) transitions: Vec<Duration>,
-    /// From one completed workflow task to the next, including the job between them.
-    pub(crate) steps: Vec<Duration>,
+    /// From the start of the task or the end of a job until the workflow has scheduled the next job or
+    /// closed the task: a transition without the wait for a slot.
+    pub(crate) decisions: Vec<Duration>,
 }
 
 impl HistoryTimes {
     /// Extracts the durations of one history.
     pub(crate) fn of(events: &[HistoryEvent]) -> Self {
         let mut times = Self::default();
-        let (mut moved, mut scheduled, mut completed) = (None, None, None);
+        let (mut moved, mut undecided, mut scheduled) = (None, None, None);
         let put = |list: &mut Vec<Duration>, from: Option<Duration>, to: Duration| {
             list.extend(from.map(|from| to.saturating_sub(from)));
         };
@@ -155,21 +156,76 @@ impl HistoryTimes {
                 Some(
                     A::WorkflowExecutionStartedEventAttributes(_)
                     | A::ActivityTaskCompletedEventAttributes(_),
-                ) => moved = Some(at),
-                Some(
-                    A::ActivityTaskStartedEventAttributes(_)
-                    | A::WorkflowExecutionCompletedEventAttributes(_),
-                ) => put(&mut times.transitions, moved.take(), at),
+                ) => (moved, undecided) = (Some(at), Some(at)),
+                Some(A::ActivityTaskScheduledEventAttributes(_)) => {
+                    put(&mut times.decisions, undecided.take(), at);
+                }
+                Some(A::ActivityTaskStartedEventAttributes(_)) => {
+                    put(&mut times.transitions, moved.take(), at);
+                }
+                Some(A::WorkflowExecutionCompletedEventAttributes(_)) => {
+                    put(&mut times.transitions, moved.take(), at);
+                    put(&mut times.decisions, undecided.take(), at);
+                }
                 Some(A::WorkflowTaskScheduledEventAttributes(_)) => scheduled = Some(at),
                 Some(A::WorkflowExecutionUpdateCompletedEventAttributes(_)) => {
                     put(&mut times.transitions, scheduled, at);
-                }
-                Some(A::WorkflowTaskCompletedEventAttributes(_)) => {
-                    put(&mut times.steps, completed.replace(at), at);
                 }
                 _ => {}
             }
         }
         times
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::UNIX_EPOCH;
+
+    use temporalio_common::protos::temporal::api::history::v1 as events;
+
+    use super::*;
+
+    #[test]
+    fn a_decision_ends_before_the_wait_for_a_slot() {
+        let event = |millis: u64, attributes: A| HistoryEvent {
+            event_time: Some((UNIX_EPOCH + Duration::from_millis(millis)).into()),
+            attributes: Some(attributes),
+            ..HistoryEvent::default()
+        };
+        let times = HistoryTimes::of(&[
+            event(
+                0,
+                A::WorkflowExecutionStartedEventAttributes(
+                    events::WorkflowExecutionStartedEventAttributes::default(),
+                ),
+            ),
+            event(
+                100,
+                A::ActivityTaskScheduledEventAttributes(
+                    events::ActivityTaskScheduledEventAttributes::default(),
+                ),
+            ),
+            event(
+                5_000,
+                A::ActivityTaskStartedEventAttributes(
+                    events::ActivityTaskStartedEventAttributes::default(),
+                ),
+            ),
+            event(
+                6_000,
+                A::ActivityTaskCompletedEventAttributes(
+                    events::ActivityTaskCompletedEventAttributes::default(),
+                ),
+            ),
+            event(
+                6_200,
+                A::WorkflowExecutionCompletedEventAttributes(
+                    events::WorkflowExecutionCompletedEventAttributes::default(),
+                ),
+            ),
+        ]);
+        assert_eq!(times.transitions, [5_000, 200].map(Duration::from_millis));
+        assert_eq!(times.decisions, [100, 200].map(Duration::from_millis));
     }
 }

@@ -121,6 +121,11 @@ impl Measurement {
         per(self.tasks, self.wall.as_secs_f64())
     }
 
+    /// Returns the CPU time of workers, child processes and servers.
+    pub(crate) fn total_cpu(&self) -> Duration {
+        self.worker.all() + self.temporal + self.postgres
+    }
+
     /// Returns the milliseconds per task of a total.
     pub(crate) fn each(&self, total: Duration) -> f64 {
         per_task(total.as_secs_f64() * 1000.0, self.tasks)
@@ -311,7 +316,7 @@ pub(crate) async fn measure(
         bytes += history_size(cluster, id).await?;
         let times = HistoryTimes::of(&events);
         measured.times.transitions.extend(times.transitions);
-        measured.times.steps.extend(times.steps);
+        measured.times.decisions.extend(times.decisions);
     }
     measured.events = per_task(float(all), read.len());
     measured.bytes = per_task(float(bytes), read.len());

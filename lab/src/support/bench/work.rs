@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
+use tamma_core::capacity::CACHED_WORKFLOWS;
 use tamma_engine::process::ProcessRecords;
 use tamma_flow::TaskWorkflow;
 use tamma_store::Store;
@@ -23,14 +24,11 @@ use super::stubs::StubActivities;
 /// Number of agent slots, as in Tamma.
 const SLOTS: usize = 2;
 
-/// Number of cached workflows, as in Tamma.
-const CACHED: usize = 1000;
-
 /// Applies the options of Tamma's workflow worker. A macro, because each builder has its own type.
 macro_rules! workflow_options {
     ($builder:expr) => {
         $builder
-            .max_cached_workflows(CACHED)
+            .max_cached_workflows(usize::try_from(CACHED_WORKFLOWS).unwrap_or(usize::MAX))
             .sticky_queue_schedule_to_start_timeout(Duration::from_secs(2))
             .max_heartbeat_throttle_interval(Duration::from_secs(1))
             .graceful_shutdown_period(Duration::from_secs(10))
