@@ -163,8 +163,9 @@ async fn measure_people(cluster: &BenchCluster, tasks: u64) -> Result<Verdict> {
     }
     println!("\n{}", table(&rows));
     println!(
-        "Approvals are sent one after the other, spread over all waiting tasks. At most 1,000 of {tasks} \
-         workflows are in the worker's cache; the others are replayed from their histories.\n"
+        "Approvals are sent one after the other, spread over all waiting tasks. At most \
+         {CACHED_WORKFLOWS} of {tasks} workflows are in the worker's cache; the others are replayed \
+         from their histories.\n"
     );
     let median = percentile(&api_times, 50);
     let passed = median.is_some_and(|it| it < APPROVAL);
