@@ -267,7 +267,8 @@ impl ProcessRecords {
                 // On a full disk, earlier versions could leave an empty record. It must not keep a worker
                 // from starting.
                 Ok(bytes) if bytes.is_empty() => {
-                    tracing::warn!(path = %path.display(), "ignored an empty process record");
+                    tracing::warn!(path = %path.display(), "removed an empty process record");
+                    let _ = fs::remove_file(&path).await;
                 }
                 Ok(bytes) => records.push(
                     serde_json::from_slice(&bytes)

@@ -23,6 +23,7 @@ mod restore;
 mod snapshot;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
@@ -251,23 +252,33 @@ impl Worktree {
         message: &str,
         author: &Author,
     ) -> Result<CommitId, Error> {
-        match self.try_commit_all(job_number, message, author).await {
-            // The disk may have been full, which is not the fault of a file. Git's message is no proof:
-            // the agent chooses the names in it.
-            Err(Error::NotCommittable { .. } | Error::Git(git::Error::Failed { .. })) => {
-                self.check_disk().await?;
-                self.try_commit_all(job_number, message, author).await
+        // The disk may have been full, which is not the fault of a file. Git's message is no proof: the
+        // agent chooses the names in it.
+        let bytes = match self.try_commit_all(job_number, message, author).await {
+            Err(Error::NotCommittable { path, .. }) => {
+                fs::symlink_metadata(self.path.join(path)).await.map_or(0, |file| file.len())
             }
-            committed => committed,
-        }
+            Err(Error::Git(git::Error::Failed { .. })) => 0,
+            committed => return committed,
+        };
+        self.check_disk(bytes).await?;
+        self.try_commit_all(job_number, message, author).await
     }
 
-    /// Fails if the disk has no space.
-    async fn check_disk(&self) -> Result<(), Error> {
-        let path = self.git_dir().join("tamma-disk-check");
+    /// Fails if the disk has no space for a file of this size.
+    async fn check_disk(&self, bytes: u64) -> Result<(), Error> {
+        let folder = self.git_dir();
+        let path = folder.join("tamma-disk-check");
+        // A quota does not show in the free space.
         let written = replace_file(&path, &vec![0; DISK_CHECK_BYTES]).await;
         let _ = fs::remove_file(&path).await;
-        written.map_err(disk_error("write", &path))
+        written.map_err(disk_error("write", &path))?;
+        let disk = rustix::fs::statvfs(&folder)
+            .map_err(|error| disk_error("check the space of", &folder)(error.into()))?;
+        if disk.f_bavail.saturating_mul(disk.f_frsize) < bytes {
+            return Err(disk_error("write", &path)(io::ErrorKind::StorageFull.into()));
+        }
+        Ok(())
     }
 
     async fn try_commit_all(

@@ -8,6 +8,7 @@ use tamma_engine::worktree::{Checkpoint, CheckpointProgress, Worktree};
 use tokio_util::sync::CancellationToken;
 
 use crate::error::Error;
+use crate::retry::retry_while_disk_is_full;
 
 /// Runs an agent and saves checkpoints at regular intervals, so that another worker can continue.
 pub(crate) async fn with_checkpoints<T>(
@@ -49,9 +50,13 @@ async fn checkpoint_periodically(worktree: &Worktree, pause: Duration, over: &Ca
     }
 }
 
-/// Saves a checkpoint. A failed push is logged and retried with the next checkpoint.
-pub(crate) async fn save_checkpoint(worktree: &Worktree) -> Result<(), Error> {
-    let saved = worktree.checkpoint().await?;
+/// Saves a checkpoint, and waits a while for space if the disk is full. A failed push is logged and retried
+/// with the next checkpoint.
+pub(crate) async fn save_checkpoint(
+    worktree: &Worktree,
+    stop: &CancellationToken,
+) -> Result<(), Error> {
+    let saved = retry_while_disk_is_full(stop, || worktree.checkpoint()).await?;
     warn_if_not_pushed(worktree, Some(&saved));
     Ok(())
 }

@@ -6,6 +6,7 @@ use std::future::Future;
 use std::time::Duration;
 
 use temporalio_sdk::activities::{ActivityContext, ActivityError};
+use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
 use self::lost_attempts::AttemptHeartbeat;
@@ -16,7 +17,7 @@ use crate::error::Error;
 const MIN_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Heartbeats within the time after which a worker without any counts as dead.
-const HEARTBEATS_PER_TIMEOUT: u32 = 5;
+const HEARTBEATS_PER_TIMEOUT: u32 = 4;
 
 /// Delay of the first heartbeat of a first attempt. Most jobs end before it, without the cost of one.
 const FIRST_DELAY: Duration = Duration::from_secs(1);
@@ -35,9 +36,9 @@ pub(crate) async fn with_heartbeats<T, F: Future<Output = Result<T, Error>> + Se
         return Err(Error::LostWorkers(lost).into_activity_error());
     }
     let interval = heartbeat_interval(ctx.info().heartbeat_timeout);
-    let mut delay = interval;
+    let mut first = interval;
     if attempt == 1 {
-        delay = delay.min(FIRST_DELAY);
+        first = first.min(FIRST_DELAY);
     } else {
         // Recorded before the work starts, so that its end can be told from that of the worker. A
         // first attempt is not counted if its worker dies before its first heartbeat.
@@ -45,6 +46,8 @@ pub(crate) async fn with_heartbeats<T, F: Future<Output = Result<T, Error>> + Se
     }
     // Boxed, because the future of an activity with agents is large.
     let mut work = Box::pin(work(attempt, stop.clone()));
+    let mut beats = tokio::time::interval_at(Instant::now() + first, interval);
+    beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut is_stopping = false;
     loop {
         tokio::select! {
@@ -54,10 +57,7 @@ pub(crate) async fn with_heartbeats<T, F: Future<Output = Result<T, Error>> + Se
                 }
                 return result.map_err(Error::into_activity_error);
             }
-            () = tokio::time::sleep(delay) => {
-                ctx.record_heartbeat(heartbeat).await?;
-                delay = interval;
-            }
+            _ = beats.tick() => ctx.record_heartbeat(heartbeat).await?,
             () = ctx.cancelled(), if !is_stopping => {
                 is_stopping = true;
                 stop.cancel();
@@ -67,7 +67,7 @@ pub(crate) async fn with_heartbeats<T, F: Future<Output = Result<T, Error>> + Se
 }
 
 /// Returns the interval of heartbeats. Each one is a transaction in Temporal's database, even if the
-/// agent only waits. A few may be lost. If the server does not send cancellations by itself, its answer
+/// agent only waits. Two may be lost. If the server does not send cancellations by itself, its answer
 /// to a heartbeat cancels the activity.
 fn heartbeat_interval(timeout: Option<Duration>) -> Duration {
     timeout.map_or(MIN_INTERVAL, |timeout| (timeout / HEARTBEATS_PER_TIMEOUT).max(MIN_INTERVAL))
@@ -80,7 +80,7 @@ mod tests {
     #[test]
     fn a_worker_can_miss_some_heartbeats() {
         let interval = |seconds| heartbeat_interval(Some(Duration::from_secs(seconds)));
-        assert_eq!([3, 30, 60].map(interval), [600, 6_000, 12_000].map(Duration::from_millis));
+        assert_eq!([3, 30, 60].map(interval), [750, 7_500, 15_000].map(Duration::from_millis));
         assert_eq!(heartbeat_interval(None), MIN_INTERVAL);
     }
 }

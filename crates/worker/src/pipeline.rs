@@ -194,7 +194,7 @@ impl PipelineActivities {
         if ctx.request.run.last_job_number > 0 {
             // A person may have fixed the problem on the story's branch. Another attempt looks again,
             // because the first one may have failed before it found the commits.
-            save_checkpoint(&worktree).await?;
+            save_checkpoint(&worktree, &ctx.job.stop).await?;
             if let Some(commit) = worktree.adopt_delivered().await? {
                 tracing::info!(pipeline = %ctx.request.pipeline, %commit, "adopted commits of people");
             }
@@ -232,7 +232,7 @@ impl PipelineActivities {
                 self.unsaved.clear(key, job_number).await?;
                 return self.keep_result(&ctx, &worktree, &files, result).await;
             }
-            save_checkpoint(&worktree).await?;
+            save_checkpoint(&worktree, &ctx.job.stop).await?;
             // Its worker ended after the phase, and before the result was stored.
             finished = self.unsaved.load::<FinishedPhase>(key, job_number).await?;
         }
@@ -255,7 +255,7 @@ impl PipelineActivities {
             return Ok(PhaseResult::RetryAfter { seconds: seconds.max(MIN_QUOTA_WAIT_SECONDS) });
         }
         // Before the result is stored, so that no host can return it without the files.
-        save_checkpoint(&worktree).await?;
+        save_checkpoint(&worktree, &ctx.job.stop).await?;
         let result = self.to_result(&ctx, end, (at, took_ms)).await?;
         let save = || store.save_job_result(key, job_number, &result);
         retry_until_stopped(&ctx.job.stop, save).await?;

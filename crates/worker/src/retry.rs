@@ -47,12 +47,23 @@ pub(crate) async fn retry_while_disk_is_full<T, F>(
 where
     F: Future<Output = Result<T, mirror::Error>>,
 {
+    retry_for(MAX_DISK_WAIT, stop, work).await
+}
+
+async fn retry_for<T, F>(
+    limit: Duration,
+    stop: &CancellationToken,
+    work: impl Fn() -> F,
+) -> Result<T, mirror::Error>
+where
+    F: Future<Output = Result<T, mirror::Error>>,
+{
     let mut backoff = Backoff::new(RETRY_DELAYS.0, RETRY_DELAYS.1);
     let mut waited = Duration::ZERO;
     loop {
         let result = work().await;
         let is_full = result.as_ref().is_err_and(mirror::Error::is_disk_full);
-        if !is_full || waited >= MAX_DISK_WAIT || stop.is_cancelled() {
+        if !is_full || waited >= limit {
             return result;
         }
         let delay = backoff.next_delay();
@@ -60,7 +71,7 @@ where
         tracing::warn!(?delay, "the disk is full; retrying");
         tokio::select! {
             () = tokio::time::sleep(delay) => {}
-            () = stop.cancelled() => {}
+            () = stop.cancelled() => return result,
         }
     }
 }
@@ -106,5 +117,18 @@ mod tests {
         let error = retry_while_disk_is_full(&stop, work).await.expect_err("stopped");
         assert!(error.is_disk_full());
         assert_eq!(attempts.get(), 1);
+    }
+
+    #[tokio::test]
+    async fn a_disk_that_stays_full_is_an_error() {
+        let attempts = Cell::new(0);
+        let full = || async {
+            attempts.set(attempts.get() + 1);
+            Err::<(), _>(disk_error(io::ErrorKind::StorageFull))
+        };
+        let limit = Duration::from_millis(1);
+        let error = retry_for(limit, &CancellationToken::new(), full).await.expect_err("full");
+        assert!(error.is_disk_full());
+        assert_eq!(attempts.get(), 2);
     }
 }

@@ -90,6 +90,16 @@ impl Worktree {
     /// Earlier checkpoints stay reachable from the new one. A failed push is reported, but not an
     /// error; the next checkpoint retries it.
     pub async fn checkpoint(&self) -> Result<Checkpoint, Error> {
+        match self.try_checkpoint().await {
+            Err(Error::Git(git::Error::Failed { .. })) => {
+                self.check_disk(0).await?;
+                self.try_checkpoint().await
+            }
+            saved => saved,
+        }
+    }
+
+    async fn try_checkpoint(&self) -> Result<Checkpoint, Error> {
         let _lock = self.lock().await?;
         let (commit, mut refs) = self.save_uncommitted().await?;
         let push_error = push_refs(&self.mirror, self.task, &mut refs).await?;

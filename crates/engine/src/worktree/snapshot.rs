@@ -112,7 +112,12 @@ impl Worktree {
             git().input(terminated(&files.gone)).run(call).await?;
         }
         let is_small = files.bytes <= MAX_FILE_BYTES && files.present.len() <= MAX_CHANGED_FILES;
-        update_index(git, files.present, care).await?;
+        for path in update_index(git, files.present, care).await? {
+            // Of a file that still exists, the disk may have been too full.
+            if let Ok(file) = fs::symlink_metadata(join(&self.path, &path)).await {
+                self.check_disk(file.len()).await?;
+            }
+        }
         Ok(Snapshot { tree: git().run(["write-tree"]).await?, is_small })
     }
 
@@ -230,13 +235,14 @@ impl Worktree {
 /// Hashes files and puts them into the index.
 ///
 /// If git refuses, the list is halved until only the file is left that git cannot read or convert. It
-/// is an error, or skipped while an agent is running, which creates and removes files.
+/// is an error, or left out while an agent is running, which creates and removes files. Returns the files
+/// that were left out.
 async fn update_index<'a>(
     git: impl Fn() -> GitCommand<'a>,
     files: Vec<Vec<u8>>,
     care: SnapshotMode,
-) -> Result<(), Error> {
-    let mut pending = vec![files];
+) -> Result<Vec<Vec<u8>>, Error> {
+    let (mut pending, mut left_out) = (vec![files], Vec::new());
     while let Some(mut batch) = pending.pop() {
         if batch.is_empty() {
             continue;
@@ -255,11 +261,12 @@ async fn update_index<'a>(
                     return Err(Error::NotCommittable { path, reason });
                 }
                 tracing::warn!(path, reason, "file left out of a snapshot");
+                left_out.extend(batch);
             }
             Err(error) => return Err(error.into()),
         }
     }
-    Ok(())
+    Ok(left_out)
 }
 
 /// Parses the output of `ls-files -t -z`. Returns files, and folders that are repositories. Files

@@ -128,6 +128,31 @@ async fn file_that_git_cannot_convert_is_named() {
     assert_eq!(changed.into_keys().collect::<Vec<_>>(), [".gitattributes", "a.txt", "c.txt"]);
 }
 
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_full_disk_is_not_the_fault_of_a_file() {
+    let fixture = Fixture::create().await;
+    let tree = fixture.worktree().await;
+    fs::write(tree.path().join(".gitattributes"), "*.x working-tree-encoding=nothing\n").unwrap();
+    fs::write(tree.path().join("b.x"), "text\n").unwrap();
+    let git_dir = git_in(tree.path(), &["rev-parse", "--absolute-git-dir"]).await;
+    // What Tamma writes to see whether there is space does not fit.
+    let fill = || {
+        let partial = Path::new(git_dir.trim()).join("tamma-disk-check.partial");
+        std::os::unix::fs::symlink("/dev/full", partial).unwrap();
+    };
+    fill();
+    let error = tree.commit_all(1, "Work", &author()).await.unwrap_err();
+    assert!(error.is_disk_full(), "{error}");
+    // A checkpoint without the file would look complete.
+    fill();
+    let error = tree.checkpoint().await.unwrap_err();
+    assert!(error.is_disk_full(), "{error}");
+    let error = tree.commit_all(1, "Work", &author()).await.unwrap_err();
+    assert!(error.is_caused_by_change(), "{error}");
+    assert!(tree.checkpoint().await.unwrap().commit.is_some());
+}
+
 #[tokio::test]
 async fn file_that_is_too_large_is_refused_and_the_rest_is_saved() {
     let fixture = Fixture::create().await;

@@ -160,4 +160,5 @@ async fn an_empty_record_does_not_keep_a_worker_from_starting() {
     let empty = data.path().join("runs/a-1-1-1.json");
     std::fs::write(&empty, "").unwrap();
     assert_eq!(records.stop_orphans(Duration::ZERO).await.unwrap(), []);
+    assert!(!empty.exists());
 }

@@ -48,10 +48,10 @@ pub(super) async fn implement(
     if ctx.attempt > 1 {
         // A commit of this job means that an earlier attempt finished.
         if let Some(commit) = worktree.commit_for_job(job_number).await? {
-            save_checkpoint(&worktree).await?;
+            save_checkpoint(&worktree, &ctx.stop).await?;
             return Ok(JobResult::finished(Outcome::RunFinished(commit)));
         }
-        save_checkpoint(&worktree).await?;
+        save_checkpoint(&worktree, &ctx.stop).await?;
     }
     if let Some(reason) = services.repositories.free_disk_space(&project).await? {
         let reason = reason.parse().map_err(|_| Error::Internal("invalid reason".to_owned()))?;
@@ -107,7 +107,7 @@ pub(super) async fn implement(
     };
     let run = match run_with_checkpoints(services, ctx, &project, &worktree, assignment).await {
         Err(error) => {
-            save_checkpoint(&worktree).await?;
+            save_checkpoint(&worktree, &ctx.stop).await?;
             return Err(error);
         }
         Ok(run) => run,
@@ -118,7 +118,7 @@ pub(super) async fn implement(
         _ => None,
     };
     if let Some(result) = claims.as_ref().filter(|result| result.status != RunStatus::Done) {
-        save_checkpoint(&worktree).await?;
+        save_checkpoint(&worktree, &ctx.stop).await?;
         let outcome = unfinished_outcome(services, ctx, result).await?;
         return Ok(JobResult::finished(outcome).with_usage(run.report.usage).with_claims(claims));
     }
@@ -140,7 +140,7 @@ pub(super) async fn implement(
         ctx.fault_point("committed")?;
         return Ok(JobResult::finished(outcome).with_usage(run.report.usage).with_claims(claims));
     }
-    save_checkpoint(&worktree).await?;
+    save_checkpoint(&worktree, &ctx.stop).await?;
     services.agents.handle_unfinished(ctx, run).await
 }
 

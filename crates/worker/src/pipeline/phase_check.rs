@@ -65,7 +65,7 @@ pub(super) async fn discard_refused(
     if refused.files.is_empty() {
         return Ok(());
     }
-    save_checkpoint(worktree).await?;
+    save_checkpoint(worktree, &ctx.job.stop).await?;
     worktree.restore(&refused.files).await?;
     let (pipeline, phase, reason) = (ctx.request.pipeline, ctx.request.phase, refused.reason);
     tracing::warn!(%pipeline, phase, reason, "restored files that a phase must not change");
