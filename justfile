@@ -5,7 +5,7 @@
 set shell := ["bash", "-euo", "pipefail", "-c"]
 
 # The steps of CI, in order; `.ci/run` reads this list. `lab:chaos` is `just lab chaos --quick`.
-ci_verbs := "lint advisories doc test lab:first-minute lab:docs lab:chaos lab:crash-recovery lab:cluster lab:pipeline lab:forge lab:merge-queue lab:reconcile lab:upgrade lab:restore lab:sandbox-escape lab:hostile-repositories lab:agents lab:review lab:false-claims lab:escalation lab:eval lab:learning-loop lab:knowledge lab:chat lab:alerts lab:audit lab:canary lab:objects lab:observe lab:identity lab:acme lab:tenancy lab:mcp lab:browser lab:top lab:task-cost gen-check"
+ci_verbs := "lint advisories doc test lab:first-minute lab:docs lab:chaos lab:crash-recovery lab:cluster lab:pipeline lab:forge lab:merge-queue lab:reconcile lab:upgrade lab:restore lab:sandbox-escape lab:hostile-repositories lab:agents lab:review lab:false-claims lab:escalation lab:eval lab:learning-loop lab:knowledge lab:chat lab:alerts lab:audit lab:canary lab:objects lab:observe lab:identity lab:acme lab:tenancy lab:mcp lab:browser lab:top lab:task-cost lab:endurance gen-check"
 
 # Where `cargo deny` gets the advisory database.
 advisory_database := "https://github.com/RustSec/advisory-db"
@@ -137,12 +137,12 @@ lab experiment *args: (build if experiment =~ optimised { "measure" } else { "de
     @"$(just target)/{{ if experiment =~ optimised { "measure" } else { "debug" } }}/lab" {{ experiment }} {{ args }}
 
 # Build the tools that only one experiment needs: Gitea and its runner for `lab forge` in full, and its
-# pages for `--write`; the Temporal server for `lab cluster`, for `lab restore` and for `lab bench-loop` and `bench-workers` with `--server real`, if Go is
-# installed; Prometheus for `lab observe`, and Jaeger for it in full, if Go is installed; Pebble
+# pages for `--write`; the Temporal server for `lab cluster` and `lab restore`, and for `bench-loop`, `bench-workers`, `endurance` and
+# `fairness` with `--server real` or `three-nodes`, if Go is installed; Prometheus for `lab observe`, and Jaeger for it in full, if Go is installed; Pebble
 # for `lab acme`, if Go is installed; Helm for `lab chart`; runc and mmdebstrap for `lab image`.
 [private]
 lab-tools call:
-    @{{ if call =~ '^forge( |$)' { if call =~ '--quick' { "true" } else if call =~ '--write' { "TAMMA_TOOLS=forge-pages bash .ci/tools" } else { "TAMMA_TOOLS=forge bash .ci/tools" } } else if call =~ '^((cluster|restore)( |$)|bench-(loop|workers) .*--server[ =](real|three-nodes))' { "TAMMA_TOOLS=temporal bash .ci/tools" } else if call =~ '^observe( |$)' { "TAMMA_TOOLS=monitoring bash .ci/tools" + if call =~ '--quick' { "" } else { "; TAMMA_TOOLS=traces bash .ci/tools" } } else if call =~ '^acme( |$)' { "TAMMA_TOOLS=acme bash .ci/tools" } else if call =~ '^chart( |$)' { "TAMMA_TOOLS=helm bash .ci/tools" } else if call =~ '^image( |$)' { "TAMMA_TOOLS=image bash .ci/tools" } else { "true" } }}
+    @{{ if call =~ '^forge( |$)' { if call =~ '--quick' { "true" } else if call =~ '--write' { "TAMMA_TOOLS=forge-pages bash .ci/tools" } else { "TAMMA_TOOLS=forge bash .ci/tools" } } else if call =~ '^((cluster|restore)( |$)|(bench-(loop|workers)|endurance|fairness) .*--server[ =](real|three-nodes))' { "TAMMA_TOOLS=temporal bash .ci/tools" } else if call =~ '^observe( |$)' { "TAMMA_TOOLS=monitoring bash .ci/tools" + if call =~ '--quick' { "" } else { "; TAMMA_TOOLS=traces bash .ci/tools" } } else if call =~ '^acme( |$)' { "TAMMA_TOOLS=acme bash .ci/tools" } else if call =~ '^chart( |$)' { "TAMMA_TOOLS=helm bash .ci/tools" } else if call =~ '^image( |$)' { "TAMMA_TOOLS=image bash .ci/tools" } else { "true" } }}
 
 # Build the container image from an optimised program, without a container engine (docs/kubernetes.md).
 [group("try")]

@@ -15,7 +15,7 @@ use crate::support::verdict::Verdict;
 use crate::{
     acme, agents, alerts, audit, bench_agents, bench_board, bench_core, bench_gateway, bench_loop,
     bench_store, bench_waiting, bench_workers, browser, canary, chaos, chart, chat, cluster,
-    crash_recovery, docs, escalation, eval, fairness, false_claims, first_minute, forge,
+    crash_recovery, docs, endurance, escalation, eval, fairness, false_claims, first_minute, forge,
     hostile_repositories, identity, image, knowledge, learning, learning_loop, mcp, merge_queue,
     objects, observe, pipeline, reconcile, restore, review, sandbox_escape, task_cost, tenancy,
     top, upgrade,
@@ -112,6 +112,8 @@ enum Experiment {
     TaskCost(task_cost::Args),
     /// Measure the waits of a small project behind a large one, with and without fairness
     Fairness(fairness::Args),
+    /// Keep a steady load for hours, and check that nothing grows that must not
+    Endurance(endurance::Args),
     /// Compare the task loop with a bare Temporal workflow
     BenchLoop(bench_loop::Args),
     /// Measure thousands of tasks that await approval
@@ -201,6 +203,7 @@ async fn run(experiment: Experiment, quick: bool) -> Result<Verdict> {
         Experiment::Chat(own) => chat::run(&own),
         Experiment::TaskCost(own) => task_cost::run(&own).await,
         Experiment::Fairness(own) => fairness::run(&own).await,
+        Experiment::Endurance(own) => Box::pin(endurance::run(&own, quick)).await,
         Experiment::BenchLoop(own) => bench_loop::run(&own).await,
         Experiment::BenchWaiting(own) => bench_waiting::run(&own).await,
         Experiment::BenchAgents(own) => bench_agents::run(&own).await,

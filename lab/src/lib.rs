@@ -20,6 +20,7 @@ mod chat;
 mod cluster;
 mod crash_recovery;
 mod docs;
+mod endurance;
 mod escalation;
 mod eval;
 mod experiment;

@@ -162,8 +162,9 @@ pub(crate) async fn drive(
         .await
 }
 
-/// Starts tasks at a fixed rate and returns the workflow ID and duration of each.
-async fn drive_open(
+/// Starts tasks at a fixed rate and returns the workflow ID and duration of each, in the order in which
+/// they end.
+pub(crate) async fn drive_open(
     cluster: &BenchCluster,
     subject: &Subject,
     counter: &TaskCounter,

@@ -114,6 +114,31 @@ pub(crate) fn resident_alone(process: u32) -> u64 {
     of().unwrap_or_default() * 1024
 }
 
+/// Returns the memory of a process and its descendants, in bytes. Shared memory counts in proportion.
+pub(crate) fn proportional(process: u32) -> u64 {
+    process_tree(process).into_iter().map(proportional_alone).sum()
+}
+
+/// Returns the memory of a process, in bytes. Shared memory counts in proportion.
+pub(crate) fn proportional_alone(process: u32) -> u64 {
+    let of = || {
+        let text = fs::read_to_string(format!("/proc/{process}/smaps_rollup")).ok()?;
+        let line = text.lines().find_map(|line| line.strip_prefix("Pss:"))?;
+        line.trim().trim_end_matches("kB").trim().parse::<u64>().ok()
+    };
+    of().unwrap_or_default() * 1024
+}
+
+/// Returns the number of files, sockets and pipes that a process has open.
+pub(crate) fn open_files(process: u32) -> u64 {
+    fs::read_dir(format!("/proc/{process}/fd")).into_iter().flatten().map(|_| 1).sum()
+}
+
+/// Returns the number of a process and its descendants.
+pub(crate) fn processes(process: u32) -> usize {
+    process_tree(process).len()
+}
+
 /// Returns the size of the files in a folder, in bytes.
 pub(crate) fn disk(folder: &Path) -> u64 {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
@@ -178,6 +203,23 @@ SELECT jsonb_build_object(
 pub(crate) async fn database(url: &str) -> Result<DatabaseCounts> {
     let output = sql(url, COUNTS).await?;
     serde_json::from_str(&output).with_context(|| format!("expected counters: {output}"))
+}
+
+const TABLE_BYTES: &str = "
+SELECT coalesce(jsonb_object_agg(name, bytes), '{}') FROM (
+    SELECT coalesce(parent.relname, child.relname) AS name,
+        sum(pg_total_relation_size(child.oid)) AS bytes
+    FROM pg_class AS child
+    LEFT JOIN pg_inherits ON pg_inherits.inhrelid = child.oid
+    LEFT JOIN pg_class AS parent ON parent.oid = pg_inherits.inhparent
+    WHERE child.relkind = 'r' AND child.relnamespace = 'public'::regnamespace
+    GROUP BY 1
+) AS tables";
+
+/// Returns the bytes of each table with its indexes. Partitions count for their table.
+pub(crate) async fn table_bytes(url: &str) -> Result<BTreeMap<String, u64>> {
+    let output = sql(url, TABLE_BYTES).await?;
+    serde_json::from_str(&output).with_context(|| format!("expected sizes: {output}"))
 }
 
 /// Bytes that the database has written and uses. They grow without tasks, too, so they are no counters.
