@@ -44,6 +44,9 @@ const GROWING: f64 = 0.05;
 /// Tables whose rows are deleted when a task or its jobs end.
 const TRANSIENT: [&str; 4] = ["holds", "inline_jobs", "leases", "outbox"];
 
+/// Number of their rows that tasks in flight may have.
+const IN_FLIGHT: u64 = 10;
+
 /// Length of a run from which memory and durations are compared: caches are full after a fifth of it.
 const LONG_MINUTES: u64 = 60;
 
@@ -310,15 +313,16 @@ fn judge_tables(load: Load, [first, middle, last]: [&Sample; 3]) -> Vec<String> 
     let heading = ["table", "rows per task", "later", "kB", "later"];
     let mut rows = vec![heading.map(str::to_owned).to_vec()];
     for (name, count) in &last.rows {
+        let rows_of = |sample: &Sample| sample.rows.get(name).copied().unwrap_or_default();
         let per_task = |from: &Sample, to: &Sample| {
-            let of = |sample: &Sample| sample.rows.get(name).copied().unwrap_or_default();
-            float(of(to).saturating_sub(of(from)))
+            float(rows_of(to).saturating_sub(rows_of(from)))
                 / float(to.tasks().saturating_sub(from.tasks()).max(1))
         };
         let (before, after) = (per_task(first, middle), per_task(middle, last));
         let bytes = [first, last].map(|it| it.table_bytes.get(name).copied().unwrap_or_default());
         let is_growing = before > GROWING || after > GROWING;
-        if is_growing && TRANSIENT.contains(&name.as_str()) {
+        let grown = rows_of(last).saturating_sub(rows_of(first));
+        if is_growing && grown > IN_FLIGHT && TRANSIENT.contains(&name.as_str()) {
             misses.push(format!("rows of {name}"));
         }
         if is_growing && load.is_long && after > before * MAX_ROWS_PER_TASK + GROWING {
