@@ -112,11 +112,15 @@ impl Worktree {
             git().input(terminated(&files.gone)).run(call).await?;
         }
         let is_small = files.bytes <= MAX_FILE_BYTES && files.present.len() <= MAX_CHANGED_FILES;
+        let mut largest = None;
         for path in update_index(git, files.present, care).await? {
-            // Of a file that still exists, the disk may have been too full.
             if let Ok(file) = fs::symlink_metadata(join(&self.path, &path)).await {
-                self.check_disk(file.len()).await?;
+                largest = largest.max(Some(file.len()));
             }
+        }
+        // The disk may have been too full for files that still exist.
+        if let Some(bytes) = largest {
+            self.check_disk(bytes).await?;
         }
         Ok(Snapshot { tree: git().run(["write-tree"]).await?, is_small })
     }
