@@ -9,7 +9,8 @@ use tamma_flow::NAMESPACE;
 use tamma_keys::Keys;
 use tamma_server::ensure_search_attributes;
 use temporalio_client::{
-    Client, ClientOptions, ClientTlsOptions, Connection, ConnectionOptions, TlsOptions, Url,
+    Client, ClientOptions, ClientTlsOptions, Connection, ConnectionOptions, GrpcCompression,
+    TlsOptions, Url,
 };
 
 use crate::roles::retry_connect;
@@ -101,6 +102,8 @@ impl TemporalTarget {
         Ok(ConnectionOptions::new(url)
             .identity(format!("tamma-{}", std::process::id()))
             .connect_timeout(Duration::from_secs(5))
+            // Sealed payloads cannot be compressed, and gzip takes 0.1 ms for each of many small messages.
+            .grpc_compression(GrpcCompression::None)
             .maybe_tls_options(tls.clone())
             .build())
     }

@@ -314,7 +314,7 @@ impl PostgresCluster {
                 // Another process took the port in the meantime.
                 (Err(Error::Exited(died)), PostgresAddress::Port { .. })
                     if attempt < MAX_PORT_ATTEMPTS
-                        && died.log_tail.contains("Address already in use") => {}
+                        && died.output.contains("Address already in use") => {}
                 (Err(error), _) => return Err(error),
             }
             attempt += 1;

@@ -102,15 +102,15 @@ pub(crate) struct ServiceExit {
     pub(crate) reason: String,
     /// Path of its log.
     pub(crate) log: PathBuf,
-    /// Last lines of the log.
-    pub(crate) log_tail: String,
+    /// End of what the process has written to its log. An error message shows the last lines.
+    pub(crate) output: String,
 }
 
 impl fmt::Display for ServiceExit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { service, reason, log, log_tail } = self;
+        let Self { service, reason, log, output } = self;
         write!(f, "{service} exited unexpectedly ({reason}); ")?;
-        match log_tail.as_str() {
+        match last_lines(output).as_str() {
             "" => write!(f, "its log `{}` is empty", log.display()),
             log_tail => write!(f, "end of its log `{}`:\n{log_tail}", log.display()),
         }
@@ -173,7 +173,7 @@ impl ServiceProcess {
             },
             Ok(Err(_)) => {
                 let ServiceSpec { service, log, .. } = self.spec.clone();
-                let log_tail = self.log_tail();
+                let log_tail = last_lines(&self.output());
                 self.stop().await?;
                 Err(Error::StartTimeout { service, limit, log, log_tail })
             }
@@ -213,21 +213,21 @@ impl ServiceProcess {
             service: self.spec.service,
             reason: status.map_or("unknown exit status".to_owned(), exit_description),
             log: self.spec.log.clone(),
-            log_tail: self.log_tail(),
+            output: self.output(),
         }
     }
 
-    /// Returns the last log lines that this process has written.
-    fn log_tail(&self) -> String {
+    /// Returns the end of what this process has written to its log.
+    fn output(&self) -> String {
         let mut bytes = Vec::new();
         let read = File::open(&self.spec.log).and_then(|mut file| {
             let length = file.metadata()?.len();
-            // 16 KiB is enough for the last lines, and limits reading.
+            // 16 KiB is enough for the cause of an exit, and limits reading.
             file.seek(SeekFrom::Start(self.log_start.max(length.saturating_sub(16 << 10))))?;
             file.read_to_end(&mut bytes)
         });
         match read {
-            Ok(_) => last_lines(&String::from_utf8_lossy(&bytes)),
+            Ok(_) => String::from_utf8_lossy(&bytes).into_owned(),
             Err(error) => format!("(cannot read the log: {error})"),
         }
     }

@@ -195,8 +195,8 @@ fn address(port: u16) -> String {
 }
 
 fn is_port_taken(exit: &ServiceExit) -> bool {
-    let log = exit.log_tail.to_lowercase();
-    log.contains("address already in use") || log.contains("can't set frontend port")
+    let output = exit.output.to_lowercase();
+    output.contains("address already in use") || output.contains("can't set frontend port")
 }
 
 /// Checks that a gRPC server responds at an address: it sends HTTP/2 settings unprompted.
@@ -231,5 +231,19 @@ mod tests {
         assert!(result.is_err());
         drop(listener);
         assert!(check_reachable(&address).await.is_err());
+    }
+
+    #[test]
+    fn a_taken_port_is_found_anywhere_in_the_output() {
+        let exit = |first: &str| ServiceExit {
+            service: "Temporal",
+            reason: "exit status 1".to_owned(),
+            log: PathBuf::from("temporal.log"),
+            output: format!("{first}\n{}", "goroutine 1 [running]:\n".repeat(30)),
+        };
+        let taken = exit("listen tcp 127.0.0.1:7233: bind: Address already in use");
+        assert!(is_port_taken(&taken));
+        assert!(!taken.to_string().contains("Address"), "{taken}");
+        assert!(!is_port_taken(&exit("unable to open database file")));
     }
 }
