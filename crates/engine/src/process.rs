@@ -13,9 +13,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::fs::{File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use process_wrap::tokio::{ChildWrapper, CommandWrap, KillOnDrop, ProcessGroup};
@@ -27,6 +29,7 @@ use tokio::fs;
 use tokio::io::AsyncWriteExt as _;
 use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
 use tokio::time::{Instant, sleep};
+use uuid::Uuid;
 
 use self::launch::MARKER_VARIABLE;
 use crate::files::replace_file;
@@ -53,6 +56,15 @@ const MAX_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Adjustment that makes a process the first one to be killed when memory runs out.
 const OOM_SCORE: &str = "800";
+
+/// Random name of this process.
+#[expect(clippy::disallowed_methods, reason = "no other process may have this name")]
+static THIS_PROCESS: LazyLock<String> = LazyLock::new(|| Uuid::new_v4().to_string());
+
+/// Returns a name that only this process has. In containers, many have the same process ID.
+pub fn this_process() -> &'static str {
+    &THIS_PROCESS
+}
 
 /// Error from starting or stopping a process.
 #[derive(Debug, thiserror::Error)]
@@ -88,6 +100,15 @@ pub enum Error {
         run: RunId,
         /// Later run.
         by: RunId,
+    },
+    /// Another worker uses the data directory.
+    #[error(
+        "another worker uses the folder `{}`; stop it, or start this one with another `--data`",
+        data.display()
+    )]
+    InUse {
+        /// Data directory.
+        data: PathBuf,
     },
     /// Exit status of a child could not be read.
     #[error("cannot wait for a child process")]
@@ -237,6 +258,10 @@ pub struct ProcessRecords {
     folder: PathBuf,
 }
 
+/// Claim of a worker on a data directory. The system releases it if the process dies.
+#[derive(Debug)]
+pub struct DataClaim(#[expect(dead_code, reason = "held for as long as it lives")] File);
+
 impl ProcessRecords {
     /// Opens the records in a data directory and creates their folder if needed.
     pub async fn open(data: &Path) -> Result<Self, Error> {
@@ -246,6 +271,22 @@ impl ProcessRecords {
         match builder.recursive(true).mode(0o700).create(&folder).await {
             Ok(()) => Ok(Self { folder }),
             Err(source) => Err(Error::Record { path: folder, source }),
+        }
+    }
+
+    /// Claims the data directory for one worker. Two workers would stop each other's agents, which either
+    /// could take for a failure of its agent.
+    pub fn claim(&self) -> Result<DataClaim, Error> {
+        let path = self.folder.join("worker.lock");
+        let failed = |source| Error::Record { path: path.clone(), source };
+        let file = File::options().create(true).append(true).open(&path).map_err(failed)?;
+        match file.try_lock() {
+            Ok(()) => Ok(DataClaim(file)),
+            Err(TryLockError::WouldBlock) => {
+                let data = self.folder.parent().unwrap_or(&self.folder).to_owned();
+                Err(Error::InUse { data })
+            }
+            Err(TryLockError::Error(source)) => Err(failed(source)),
         }
     }
 

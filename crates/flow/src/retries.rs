@@ -20,7 +20,7 @@ pub(crate) fn local_retries() -> RetryPolicy {
 pub(crate) fn worker_retries() -> RetryPolicy {
     RetryPolicy::builder()
         .initial_interval(Duration::from_millis(500))
-        .maximum_interval(Duration::from_secs(30))
+        .maximum_interval(Duration::from_secs(10))
         .non_retryable_error_types([NON_RETRYABLE])
         .build()
 }

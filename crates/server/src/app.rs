@@ -423,7 +423,7 @@ fn nothing_to_revoke(detail: String) -> Problem {
 }
 
 /// Formats an error with all its sources, for the server log.
-fn error_chain(error: &(dyn std::error::Error + 'static)) -> String {
+pub(crate) fn error_chain(error: &(dyn std::error::Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {

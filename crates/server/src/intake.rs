@@ -20,7 +20,9 @@ use tamma_core::audit::AuditKind;
 use tamma_core::format::single_line;
 use tamma_core::ids::{Digest, Name, TaskId};
 use tamma_core::rules::IntakeRules;
-use tamma_core::task::{MAX_TITLE_CHARS, Priority, TaskType};
+use tamma_core::task::{
+    MAX_LABEL_CHARS, MAX_LABELS, MAX_TITLE_CHARS, Priority, TaskType, is_label,
+};
 use tamma_core::time::Timestamp;
 use tamma_store::{IssueTask, RegisteredProject};
 
@@ -35,10 +37,6 @@ const FIRST_LOOK: TimeDelta = TimeDelta::days(90);
 
 /// Maximum length of a text from an issue, in characters.
 const MAX_TEXT_CHARS: usize = 50_000;
-
-/// Maximum number of labels that a task takes over, and of characters of each.
-const MAX_LABELS: usize = 20;
-const MAX_LABEL_CHARS: usize = 100;
 
 /// Start of the last line of our own comments.
 const MARKER: &str = "<!-- tamma:";
@@ -175,7 +173,6 @@ impl<'a> IssueIntake<'a> {
             description.push_str("\n\n---\n\n");
             description.push_str(&bounded(comment));
         }
-        let label = |label: &String| label.chars().take(MAX_LABEL_CHARS).collect::<String>();
         let new = NewTask {
             id: Some(claimed.task.0),
             project: Some(self.project.id.to_string()),
@@ -184,7 +181,12 @@ impl<'a> IssueIntake<'a> {
             r#type: task_type(&issue.labels),
             priority: Priority::default(),
             acceptance_criteria: Vec::new(),
-            labels: issue.labels.iter().take(MAX_LABELS).map(label).collect(),
+            labels: issue
+                .labels
+                .iter()
+                .filter_map(|label| task_label(label))
+                .take(MAX_LABELS)
+                .collect(),
             depends_on: Vec::new(),
             suggested_agent: None,
             issue_url: Some(issue.url.clone()),
@@ -296,6 +298,13 @@ fn intake_request<'a>(
     let by = labelled_by.or_else(|| issue.can_write.then_some(issue.by.as_str()));
     let by = by.filter(|_| has_label(issue, label))?;
     Some(IntakeRequest { by, comment: None })
+}
+
+/// Returns the label of a task for that of an issue, which can be longer and have commas.
+fn task_label(label: &str) -> Option<String> {
+    let text = single_line(&label.replace(',', " "));
+    let text: String = text.chars().take(MAX_LABEL_CHARS).collect();
+    Some(text.trim().to_owned()).filter(|text| is_label(text))
 }
 
 /// Returns the request of the author of an open issue that is claimed, if the author can push.
@@ -424,6 +433,16 @@ mod tests {
             updated_at: clock::now(),
             comments: Vec::new(),
         }
+    }
+
+    #[test]
+    fn labels_of_issues_become_valid_labels() {
+        let label = task_label;
+        assert_eq!(label("good first issue").as_deref(), Some("good first issue"));
+        assert_eq!(label("ui, api\n").as_deref(), Some("ui api"));
+        assert_eq!(label(", "), None);
+        let long = label(&"ä".repeat(80)).expect("a label");
+        assert_eq!(long.chars().count(), MAX_LABEL_CHARS);
     }
 
     fn rules(label: Option<&str>, mention: Option<&str>) -> IntakeRules {

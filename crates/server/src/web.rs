@@ -67,6 +67,8 @@ struct WebState {
     app: App,
     /// Board updates, computed once for all browsers.
     board_feed: live::lists::BoardFeed,
+    /// Counts of the metrics page that took long.
+    metrics_cache: metrics::MetricsCache,
     /// Cancelled on shutdown, to end the live streams.
     stop: CancellationToken,
 }
@@ -106,7 +108,12 @@ const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; script-src 'self'; st
 /// Returns the routes of all pages. [`SessionLayer`] authenticates every request.
 pub(crate) fn router(app: App, session_layer: SessionLayer, stop: CancellationToken) -> Router {
     let (store, log) = (app.store.clone(), app.audit.clone());
-    let unlimited = WebState { app, board_feed: live::lists::BoardFeed::default(), stop };
+    let unlimited = WebState {
+        app,
+        board_feed: live::lists::BoardFeed::default(),
+        metrics_cache: metrics::MetricsCache::default(),
+        stop,
+    };
     let pages = Router::new()
         .route("/", get(board::page))
         .route("/inbox", get(inbox::page))

@@ -50,6 +50,12 @@ moved AS (
     RETURNING
         tasks.id, tasks.project, before.risk AS risk_before, job_facts(tasks.*) AS facts
 ),
+-- Time of the last entry. After a crash, two workers can apply the same step at different times; if the
+-- later time was stored, the next entries must not be earlier.
+latest AS (
+    SELECT heads.at, heads.at_nanos
+    FROM before INNER JOIN history_heads AS heads ON heads.task = before.id
+),
 logged AS (
     INSERT INTO entries
     (
@@ -57,9 +63,16 @@ logged AS (
         data
     )
     SELECT
-        moved.id, e.sequence, moved.project, e.at, e.at_nanos, e.format, e.name, e."from", e."to",
-        e."on", e.actor, e.auth, e.reason, e.data
-    FROM moved, jsonb_to_recordset($7) AS e (
+        moved.id, e.sequence, moved.project,
+        CASE WHEN (e.at, e.at_nanos) < (latest.at, latest.at_nanos) THEN latest.at ELSE e.at END,
+        CASE
+            WHEN (e.at, e.at_nanos) < (latest.at, latest.at_nanos) THEN latest.at_nanos
+            ELSE e.at_nanos
+        END,
+        e.format, e.name, e."from", e."to", e."on", e.actor, e.auth, e.reason, e.data
+    FROM moved
+    LEFT JOIN latest ON true
+    CROSS JOIN jsonb_to_recordset($7) AS e (
         sequence bigint, at timestamptz, at_nanos smallint, format smallint, name text,
         "from" text, "to" text, "on" text, actor jsonb, auth jsonb, reason text, data jsonb
     )
@@ -169,9 +182,8 @@ begun AS (
     WHERE $14::bigint IS NOT NULL AND $15::text IS NOT NULL
     ON CONFLICT (task, ticket) DO UPDATE SET
         process = excluded.process,
-        lost = inline_jobs.lost
-            + CASE WHEN inline_jobs.process = excluded.process THEN 0 ELSE 1 END
-    RETURNING lost
+        others = other_processes(inline_jobs, excluded.process)
+    RETURNING cardinality(others)::bigint AS lost
 ),
 told AS (
     SELECT pg_notify('tamma_entries', $1::text || ' ' || max(logged.sequence)) AS done

@@ -18,9 +18,8 @@ impl Store {
             "INSERT INTO inline_jobs (task, ticket, process) VALUES ($1, $2, $3)
              ON CONFLICT (task, ticket) DO UPDATE SET
                 process = excluded.process,
-                lost = inline_jobs.lost
-                    + CASE WHEN inline_jobs.process = excluded.process THEN 0 ELSE 1 END
-             RETURNING lost",
+                others = other_processes(inline_jobs, excluded.process)
+             RETURNING cardinality(others)::bigint AS \"lost!\"",
             task.0,
             i64::from(job_number),
             process,

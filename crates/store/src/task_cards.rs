@@ -128,6 +128,21 @@ pub struct TaskFilter {
     pub text: Option<String>,
 }
 
+impl TaskFilter {
+    /// Returns the states that match the filter. The phase follows from the state.
+    fn matching_states(&self) -> Vec<State> {
+        let is_listed = |state: &State| self.states.is_empty() || self.states.contains(state);
+        let is_in_phase = |state: &State| self.phase.is_none_or(|phase| state.phase() == phase);
+        State::iter().filter(is_listed).filter(is_in_phase).collect()
+    }
+
+    /// Returns `true` if open and closed tasks each have an index for the filter. Few tasks may match it.
+    fn has_indexes(&self) -> bool {
+        let Self { r#type, priority, risk, label, .. } = self;
+        r#type.is_some() || priority.is_some() || risk.is_some() || label.is_some()
+    }
+}
+
 /// Order of the tasks on a board.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, Display, EnumIter)]
 #[serde(rename_all = "snake_case")]
@@ -214,22 +229,23 @@ macro_rules! rows {
     };
 }
 
-/// Builds a query with the filter condition in its middle, using the parameters $1 to $11.
+/// Builds a query with the filter condition in its middle, using the parameters $1 to $11. `live` is `true`
+/// for open tasks, `false` for closed ones and `None` for both: each kind has indexes of its own.
 macro_rules! filtered {
-    ($query:ident, $head:tt, $tail:tt, $store:expr, $filter:expr $(, $argument:expr)* $(,)?) => {
+    ($query:ident, $head:tt, $tail:tt, $store:expr, $filter:expr, $live:expr $(, $argument:expr)* $(,)?) => {
         sqlx::$query!(
             $head + " ($1::uuid IS NULL OR project = $1)
-             AND ($2::text IS NULL OR phase = $2)
+             AND ($2::boolean IS NULL OR live = $2)
              AND ($3::boolean IS NULL OR paused = $3)
              AND ($4::text IS NULL OR type = $4)
              AND ($5::text IS NULL OR priority = $5)
              AND ($6::text IS NULL OR risk = $6)
              AND ($7::boolean IS NULL OR (asked_at IS NOT NULL) = $7)
-             AND ($8::text IS NULL OR $8 = ANY(labels))
+             AND ($8::text IS NULL OR (labels <> '{}' AND labels @> ARRAY[$8]))
              AND ($9::text IS NULL OR words @@ to_tsquery('simple', $9))
              AND ($10::bool OR project = ANY($11::uuid [])) " + $tail,
             $filter.project.map(|project| project.0),
-            $filter.phase.as_ref().map(word),
+            $live,
             $filter.paused,
             $filter.r#type.as_ref().map(word),
             $filter.priority.as_ref().map(word),
@@ -263,22 +279,31 @@ pub struct TaskBoard {
 
 /// Tasks that a board covers: all open ones, and the closed ones from an ID on.
 struct BoardScope {
-    open: Vec<String>,
-    closed: Vec<String>,
-    /// Oldest closed task on the board; `None` if it covers all of them.
-    oldest: Option<Uuid>,
+    open: BoardPart,
+    closed: BoardPart,
+    /// Set if there are closed tasks that the board does not cover.
+    has_older: bool,
+}
+
+/// Open or closed tasks of a board.
+struct BoardPart {
+    live: bool,
+    states: Vec<String>,
+    /// Oldest task that the board covers.
+    oldest: Uuid,
 }
 
 impl BoardScope {
-    /// Returns all states with the oldest task of each.
-    fn by_state(&self) -> (Vec<String>, Vec<Uuid>) {
-        let open = self.open.iter().map(|state| (state.clone(), Uuid::nil()));
-        let closed = self.closed.iter().map(|state| (state.clone(), self.oldest_closed()));
-        open.chain(closed).unzip()
+    fn parts(&self) -> [&BoardPart; 2] {
+        [&self.open, &self.closed]
     }
 
-    fn oldest_closed(&self) -> Uuid {
-        self.oldest.unwrap_or_default()
+    /// Returns all states with the oldest task of each.
+    fn by_state(&self) -> (Vec<String>, Vec<Uuid>) {
+        let of_part = |part: &BoardPart| {
+            part.states.iter().map(|state| (state.clone(), part.oldest)).collect::<Vec<_>>()
+        };
+        self.parts().into_iter().flat_map(of_part).unzip()
     }
 }
 
@@ -290,8 +315,42 @@ impl Store {
         after: Option<TaskId>,
         limit: u32,
     ) -> Result<TaskPage<TaskId>> {
-        let states: Vec<_> = filter.states.iter().map(word).collect();
-        let ids = filtered!(
+        let matching = filter.matching_states();
+        let has_open = matching.iter().any(|state| !state.is_terminal());
+        let has_closed = matching.iter().any(|state| state.is_terminal());
+        // A task of a newer version can be in a state that is unknown here.
+        let is_limited = !filter.states.is_empty() || filter.phase.is_some();
+        let states: Vec<_> = matching.iter().filter(|_| is_limited).map(word).collect();
+        let newest = |live| self.newest_in_states(filter, live, &states, after, limit);
+        let mut ids = match (has_open, has_closed) {
+            (false, false) => Vec::new(),
+            (true, false) => newest(Some(true)).await?,
+            (false, true) => newest(Some(false)).await?,
+            (true, true) if filter.has_indexes() => {
+                // In this order, a task that is closed meanwhile is found at least once.
+                let open = newest(Some(true)).await?;
+                [open, newest(Some(false)).await?].concat()
+            }
+            // The index of IDs has them in their order.
+            (true, true) => newest(None).await?,
+        };
+        ids.sort_unstable_by(|one, other| other.cmp(one));
+        ids.dedup();
+        ids.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
+        let rows = self.card_rows(&ids).await?;
+        Ok(page(rows, limit, |row| Some(TaskId(row.id))))
+    }
+
+    /// Returns the newest tasks before `before`; no states stand for all.
+    async fn newest_in_states(
+        &self,
+        filter: &TaskFilter,
+        live: Option<bool>,
+        states: &[String],
+        before: Option<TaskId>,
+        limit: u32,
+    ) -> sqlx::Result<Vec<Uuid>> {
+        filtered!(
             query_scalar,
             "SELECT id FROM tasks WHERE",
             "AND (cardinality($12::text[]) = 0 OR state = ANY($12))
@@ -299,14 +358,13 @@ impl Store {
              ORDER BY id DESC LIMIT $14",
             self,
             filter,
-            &states,
-            after.map(|task| task.0),
+            live,
+            states,
+            before.map(|task| task.0),
             i64::from(limit),
         )
         .fetch_all(&self.lists)
-        .await?;
-        let rows = self.card_rows(&ids).await?;
-        Ok(page(rows, limit, |row| Some(TaskId(row.id))))
+        .await
     }
 
     /// Returns the board, with up to `each` tasks in each state: the first ones in this order.
@@ -319,7 +377,7 @@ impl Store {
         order: TaskOrder,
         each: u32,
     ) -> Result<TaskBoard> {
-        let scope = self.board_scope(filter.project).await?;
+        let scope = self.board_scope(filter).await?;
         // The planner does not know how many tasks of one state match a filter, so it would read too
         // many. Without a filter, it reads an index of each state.
         let is_plain = TaskFilter { project: None, ..filter.clone() } == TaskFilter::default();
@@ -340,14 +398,14 @@ impl Store {
         };
         let older = async {
             match &filter.text {
-                Some(_) if scope.oldest.is_some() => self.newest_closed(filter, each).await,
+                Some(_) if scope.has_older => self.newest_closed(filter, &scope, each).await,
                 _ => Ok(Vec::new()),
             }
         };
         let (counts, mut ids, older) = tokio::try_join!(counts, ids, older)?;
         ids.extend(older);
         let rows = self.card_rows(&ids).await?;
-        let closed = State::iter().filter(|state| scope.oldest.is_some() && state.is_terminal());
+        let closed = State::iter().filter(|state| scope.has_older && state.is_terminal());
         let (mut found, mut more) = (BTreeMap::new(), closed.collect::<BTreeSet<_>>());
         for (state, count) in counts {
             // Skip states that only a newer version knows.
@@ -361,14 +419,14 @@ impl Store {
         Ok(TaskBoard { counts: found, more, tasks })
     }
 
-    /// Finds the closed tasks that a board covers.
-    async fn board_scope(&self, project: Option<ProjectId>) -> sqlx::Result<BoardScope> {
+    /// Finds the tasks that a board covers.
+    async fn board_scope(&self, filter: &TaskFilter) -> sqlx::Result<BoardScope> {
         let oldest = sqlx::query_scalar!(
             "SELECT id FROM tasks
              WHERE NOT live AND ($1::uuid IS NULL OR project = $1)
                 AND ($2::bool OR project = ANY($3::uuid []))
              ORDER BY id DESC OFFSET $4 LIMIT 1",
-            project.map(|project| project.0),
+            filter.project.map(|project| project.0),
             self.reads_all(),
             self.readable_projects(),
             BOARD_CLOSED_TASKS,
@@ -376,9 +434,17 @@ impl Store {
         .fetch_optional(&self.lists)
         .await?;
         let (closed, open): (Vec<State>, Vec<State>) =
-            State::iter().partition(|state| state.is_terminal());
+            filter.matching_states().into_iter().partition(|state| state.is_terminal());
         let words = |states: Vec<State>| states.iter().map(word).collect();
-        Ok(BoardScope { open: words(open), closed: words(closed), oldest })
+        Ok(BoardScope {
+            open: BoardPart { live: true, states: words(open), oldest: Uuid::nil() },
+            closed: BoardPart {
+                live: false,
+                states: words(closed),
+                oldest: oldest.unwrap_or_default(),
+            },
+            has_older: oldest.is_some(),
+        })
     }
 
     /// Counts the tasks of each state on a board without filters, up to a limit.
@@ -417,19 +483,24 @@ impl Store {
         filter: &TaskFilter,
         scope: &BoardScope,
     ) -> sqlx::Result<Vec<(String, i64)>> {
-        let rows = filtered!(
-            query,
-            "SELECT state, count(*) AS \"count!\" FROM tasks
-             WHERE (state = ANY($12::text[]) OR (NOT live AND id >= $13::uuid)) AND",
-            "GROUP BY state",
-            self,
-            filter,
-            &scope.open,
-            scope.oldest_closed(),
-        )
-        .fetch_all(&self.lists)
-        .await?;
-        Ok(rows.into_iter().map(|row| (row.state, row.count)).collect())
+        let count = async |part: &BoardPart| {
+            filtered!(
+                query,
+                "SELECT state, count(*) AS \"count!\" FROM tasks
+                 WHERE state = ANY($12::text[]) AND id >= $13::uuid AND",
+                "GROUP BY state",
+                self,
+                filter,
+                part.live,
+                &part.states,
+                part.oldest,
+            )
+            .fetch_all(&self.lists)
+            .await
+        };
+        // In this order, a task that is closed meanwhile is counted at least once.
+        let (open, closed) = (count(&scope.open).await?, count(&scope.closed).await?);
+        Ok(open.into_iter().chain(closed).map(|row| (row.state, row.count)).collect())
     }
 
     async fn newest_of_each_state(
@@ -460,13 +531,20 @@ impl Store {
     }
 
     /// Returns the newest closed tasks, also those that a board does not cover.
-    async fn newest_closed(&self, filter: &TaskFilter, limit: u32) -> sqlx::Result<Vec<Uuid>> {
+    async fn newest_closed(
+        &self,
+        filter: &TaskFilter,
+        scope: &BoardScope,
+        limit: u32,
+    ) -> sqlx::Result<Vec<Uuid>> {
         filtered!(
             query_scalar,
             "SELECT id FROM tasks WHERE NOT live AND",
-            "ORDER BY id DESC LIMIT $12",
+            "AND state = ANY($12::text[]) ORDER BY id DESC LIMIT $13",
             self,
             filter,
+            false,
+            &scope.closed.states,
             i64::from(limit),
         )
         .fetch_all(&self.lists)
@@ -480,32 +558,37 @@ impl Store {
         order: TaskOrder,
         each: u32,
     ) -> sqlx::Result<Vec<Uuid>> {
-        filtered!(
-            query_scalar,
-            "SELECT ranked.id AS \"id!\" FROM (
-                SELECT id, row_number() OVER (
-                    PARTITION BY state ORDER BY
-                        CASE WHEN $12::text = 'oldest' THEN id END,
-                        CASE WHEN $12::text = 'priority' THEN array_position(
-                            ARRAY['critical', 'high', 'medium', 'low'], priority
-                        ) END,
-                        CASE WHEN $12::text = 'priority' THEN id END,
-                        CASE WHEN $12::text = 'waiting' THEN since END,
-                        CASE WHEN $12::text = 'cost' THEN spent_usd END DESC NULLS LAST,
-                        CASE WHEN $12::text = 'updated' THEN updated_at END DESC NULLS LAST,
-                        id DESC
-                ) AS place FROM tasks
-                WHERE (state = ANY($14::text[]) OR (NOT live AND id >= $15::uuid)) AND",
-            ") AS ranked WHERE ranked.place <= $13",
-            self,
-            filter,
-            order.to_string(),
-            i64::from(each),
-            &scope.open,
-            scope.oldest_closed(),
-        )
-        .fetch_all(&self.lists)
-        .await
+        let first = async |part: &BoardPart| {
+            filtered!(
+                query_scalar,
+                "SELECT ranked.id AS \"id!\" FROM (
+                    SELECT id, row_number() OVER (
+                        PARTITION BY state ORDER BY
+                            CASE WHEN $12::text = 'oldest' THEN id END,
+                            CASE WHEN $12::text = 'priority' THEN array_position(
+                                ARRAY['critical', 'high', 'medium', 'low'], priority
+                            ) END,
+                            CASE WHEN $12::text = 'priority' THEN id END,
+                            CASE WHEN $12::text = 'waiting' THEN since END,
+                            CASE WHEN $12::text = 'cost' THEN spent_usd END DESC NULLS LAST,
+                            CASE WHEN $12::text = 'updated' THEN updated_at END DESC NULLS LAST,
+                            id DESC
+                    ) AS place FROM tasks
+                    WHERE state = ANY($14::text[]) AND id >= $15::uuid AND",
+                ") AS ranked WHERE ranked.place <= $13",
+                self,
+                filter,
+                part.live,
+                order.to_string(),
+                i64::from(each),
+                &part.states,
+                part.oldest,
+            )
+            .fetch_all(&self.lists)
+            .await
+        };
+        let (open, closed) = (first(&scope.open).await?, first(&scope.closed).await?);
+        Ok([open, closed].concat())
     }
 
     /// Returns the rows of tasks, newest first.

@@ -8,7 +8,9 @@ use std::process::{Child, Command, Stdio};
 use anyhow::{Context as _, Result, anyhow};
 use rustix::process::{Pid, Signal, kill_process_group};
 use tempfile::TempDir;
-use temporalio_client::{Client, ClientOptions, Connection, ConnectionOptions, Url};
+use temporalio_client::{
+    Client, ClientOptions, Connection, ConnectionOptions, GrpcCompression, Url,
+};
 
 use crate::keys::test_keys;
 use crate::shared_server;
@@ -46,7 +48,10 @@ pub fn server_address() -> Result<String> {
 /// Connects to the default namespace of a server, with the keys of tests. Fails while the server cannot answer yet.
 pub async fn connect(address: &str) -> Result<Client> {
     let url: Url = format!("http://{address}").parse()?;
-    let options = ConnectionOptions::new(url).identity("test").build();
+    // As Tamma connects.
+    let compression = GrpcCompression::None;
+    let options =
+        ConnectionOptions::new(url).identity("test").grpc_compression(compression).build();
     let connection = Box::pin(Connection::connect(options)).await?;
     let converter = tamma_keys::data_converter(test_keys());
     let options = ClientOptions::new("default").data_converter(converter).build();

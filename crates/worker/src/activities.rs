@@ -26,7 +26,7 @@ use tamma_core::cost::{Cost, Usage, Usd};
 use tamma_core::ids::TaskId;
 use tamma_core::rules::Rules;
 use tamma_core::task_loop::{Job, JobKind, Outcome, Placement, TaskLoop};
-use tamma_engine::process::ProcessRecords;
+use tamma_engine::process::{ProcessRecords, RunId, this_process};
 use tamma_flow::activities::{JobRequest, JobResult, PendingSteps};
 use tamma_store::{JobFacts, ModelCallTotals, RunNumber, Store};
 use tamma_telemetry::{names, registry};
@@ -38,7 +38,7 @@ use crate::aftercare::Aftercare;
 use crate::clock::now;
 use crate::config::WorkerConfig;
 use crate::error::Error;
-use crate::heartbeats::MAX_LOST_ATTEMPTS;
+use crate::heartbeats::MAX_LOST_PROCESSES;
 use crate::job_context::{JobContext, WorkflowCallbacks};
 use crate::maintenance::{self, MaintenanceSwitch};
 use crate::merge_queue::MergeQueueActivities;
@@ -134,20 +134,29 @@ impl Activities {
         callbacks: WorkflowCallbacks,
     ) -> Result<JobResult, Error> {
         let key = (request.pending.task, request.job_number);
+        // A job inside a workflow task starts no agent or gate. If the workflow task is lost, the job is
+        // repeated with the same number, and nobody can tell which of the two is the current one.
+        let _running = match request.job.placement() {
+            Placement::Inline => None,
+            Placement::Worker | Placement::AgentPool => {
+                let run = RunId { task: key.0, job_number: key.1, generation: attempt };
+                Some(self.services.attempts.begin(run, &stop).await?)
+            }
+        };
         if attempt > 1
             && let Some(result) = self.results.of_earlier_attempt(key, &stop).await?
         {
             return Ok(result.without_report());
         }
-        let process = can_kill_its_worker(&request.job).then(|| self.process_name());
-        let saved = self.steps.save(&request.pending, process.as_deref()).await?;
+        let process = can_kill_its_worker(&request.job).then(this_process);
+        let saved = self.steps.save(&request.pending, process).await?;
         let LoadedJob { facts, task_loop, is_past } =
             self.load_job(&request, saved.has_later_steps, saved.facts).await?;
         if is_past {
             if let Some(result) = self.results.of_earlier_attempt(key, &stop).await? {
                 return Ok(result.without_report());
             }
-        } else if let Some(process) = &process {
+        } else if let Some(process) = process {
             self.check_lost_processes(key, process, &facts).await?;
         }
         let fault_injection = self.services.config.fault_injection.clone();
@@ -176,14 +185,13 @@ impl Activities {
             result => result?,
         };
         ctx.fault_point("done")?;
+        // Probably it failed because it was stopped, and a later attempt must not return that.
+        if ctx.stop.is_cancelled() && has_failed(&result) {
+            return Err(Error::Stopped);
+        }
         let result = self.with_earlier_usage(&ctx, result).await;
         self.results.save(key, &result, &ctx.stop).await?;
         Ok(result.without_report())
-    }
-
-    /// Returns the name of this process, for jobs inside workflow tasks.
-    fn process_name(&self) -> String {
-        format!("{} {}", self.services.config.name, std::process::id())
     }
 
     /// Fails if too many processes ended during a job inside a workflow task. The start of the job is
@@ -198,7 +206,7 @@ impl Activities {
             Some(lost) => lost,
             None => self.services.store.begin_inline_job(key, process).await?,
         };
-        if lost < MAX_LOST_ATTEMPTS { Ok(()) } else { Err(Error::LostWorkers(lost)) }
+        if lost < MAX_LOST_PROCESSES { Ok(()) } else { Err(Error::LostWorkers(lost)) }
     }
 
     /// Records the end of a job inside a workflow task that has failed. The next step of the task
@@ -304,6 +312,11 @@ fn add_earlier_usage(result: JobResult, own: RunNumber, totals: &[ModelCallTotal
         Usage { tokens: sum.tokens + total.usage.tokens, cost }
     });
     result.with_usage(Some(sum))
+}
+
+/// Returns `true` if a job ended without having done its work.
+fn has_failed(result: &JobResult) -> bool {
+    matches!(result, JobResult::Finished { outcome: Outcome::Failed(_), .. })
 }
 
 /// Adds a job to the metrics. An error makes Temporal try it again.

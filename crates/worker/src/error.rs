@@ -5,6 +5,7 @@
 
 use std::path::PathBuf;
 
+use tamma_engine::process::RunId;
 use tamma_engine::{delivery, egress, gate, gateway, git, mirror, process};
 use tamma_flow::activities::{DIVERGED, LOST_WORKERS, NON_RETRYABLE};
 use temporalio_common::error::ApplicationFailure;
@@ -90,6 +91,14 @@ pub enum Error {
          memory before you retry"
     )]
     LostWorkers(u32),
+    /// Attempt is older than one that this worker runs.
+    #[error("attempt {run} is outdated: this worker runs {by}")]
+    Outdated {
+        /// Outdated attempt.
+        run: RunId,
+        /// Later attempt at this job, or at a later job of the task.
+        by: RunId,
+    },
     /// Job was stopped as requested.
     #[error("job stopped")]
     Stopped,

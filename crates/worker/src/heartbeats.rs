@@ -5,12 +5,13 @@ mod lost_attempts;
 use std::future::Future;
 use std::time::Duration;
 
+use tamma_engine::process::this_process;
 use temporalio_sdk::activities::{ActivityContext, ActivityError};
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
 use self::lost_attempts::AttemptHeartbeat;
-pub(crate) use self::lost_attempts::MAX_LOST_ATTEMPTS;
+pub(crate) use self::lost_attempts::MAX_LOST_PROCESSES;
 use crate::error::Error;
 
 /// Shortest interval of heartbeats.
@@ -23,7 +24,7 @@ const HEARTBEATS_PER_TIMEOUT: u32 = 4;
 const FIRST_DELAY: Duration = Duration::from_secs(1);
 
 /// Runs an activity with heartbeats, and stops it on cancellation. `work` gets the number of the
-/// attempt. After too many attempts whose worker died, it is not started.
+/// attempt. If too many workers have died, it is not started.
 pub(crate) async fn with_heartbeats<T, F: Future<Output = Result<T, Error>> + Send>(
     ctx: ActivityContext,
     work: impl FnOnce(u32, CancellationToken) -> F,
@@ -31,7 +32,7 @@ pub(crate) async fn with_heartbeats<T, F: Future<Output = Result<T, Error>> + Se
     let (attempt, stop) = (ctx.info().attempt, CancellationToken::new());
     // Heartbeats of another version are not counted.
     let previous = ctx.heartbeat_details().deserialize().unwrap_or_default();
-    let heartbeat = AttemptHeartbeat::first(attempt, previous);
+    let heartbeat = AttemptHeartbeat::first(attempt, previous, this_process());
     if let Some(lost) = heartbeat.too_many_lost() {
         return Err(Error::LostWorkers(lost).into_activity_error());
     }
@@ -42,7 +43,7 @@ pub(crate) async fn with_heartbeats<T, F: Future<Output = Result<T, Error>> + Se
     } else {
         // Recorded before the work starts, so that its end can be told from that of the worker. A
         // first attempt is not counted if its worker dies before its first heartbeat.
-        ctx.record_heartbeat(heartbeat).await?;
+        ctx.record_heartbeat(heartbeat.clone()).await?;
     }
     // Boxed, because the future of an activity with agents is large.
     let mut work = Box::pin(work(attempt, stop.clone()));
@@ -57,7 +58,7 @@ pub(crate) async fn with_heartbeats<T, F: Future<Output = Result<T, Error>> + Se
                 }
                 return result.map_err(Error::into_activity_error);
             }
-            _ = beats.tick() => ctx.record_heartbeat(heartbeat).await?,
+            _ = beats.tick() => ctx.record_heartbeat(heartbeat.clone()).await?,
             () = ctx.cancelled(), if !is_stopping => {
                 is_stopping = true;
                 stop.cancel();

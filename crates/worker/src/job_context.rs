@@ -1,6 +1,7 @@
 //! Job in progress on this worker.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::future::BoxFuture;
 use tamma_core::ids::{CommitId, ProjectId};
@@ -17,6 +18,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::error::Error;
 use crate::fault_injection::FaultInjection;
+use crate::retry::until_stopped;
+
+/// Time for the workflow to answer that it knows about a run.
+const ANNOUNCE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Callback that notifies the workflow that a run has started.
 pub type AnnounceStart =
@@ -69,6 +74,15 @@ pub(crate) struct JobContext {
 }
 
 impl JobContext {
+    /// Notifies the workflow that a run has started. If there is no answer, another attempt sends the same
+    /// update again.
+    pub(crate) async fn announce_start(&self, started: RunStarted) -> Result<(), Error> {
+        let announced =
+            tokio::time::timeout(ANNOUNCE_TIMEOUT, (self.callbacks.announce_start)(started));
+        let silent = || Error::Temporal("the workflow did not answer in time".to_owned());
+        until_stopped(&self.stop, async { announced.await.map_err(|_| silent())? }).await
+    }
+
     /// Returns the ID for processes of this job.
     pub(crate) fn run_id(&self) -> RunId {
         let JobRequest { job_number, pending, .. } = &self.request;

@@ -37,6 +37,7 @@ mod results;
 mod retry;
 mod run_budget;
 mod run_recorder;
+mod running_attempts;
 mod runs;
 mod sdk_metrics;
 mod secret_use;
@@ -112,8 +113,8 @@ const PRESENCE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Runs a worker until `stop` is cancelled.
 ///
-/// It first stops processes that a dead worker left on this machine. The future is not `Send`,
-/// because workflows run on the thread that awaits it.
+/// It first stops processes that a dead worker left on this machine. Fails if another worker uses the data
+/// folder. The future is not `Send`, because workflows run on the thread that awaits it.
 pub async fn run(
     config: WorkerConfig,
     store: Store,
@@ -125,6 +126,7 @@ pub async fn run(
         tracing::info!(%error, "cgroups are not available");
     }
     let records = ProcessRecords::open(&config.data_dir).await?;
+    let _claim = records.claim()?;
     for record in records.stop_orphans(Duration::from_secs(2)).await? {
         tracing::warn!(run = %record.run, "stopped orphaned process of a dead worker");
     }

@@ -32,6 +32,7 @@ use tamma_core::version::Edition;
 use tamma_engine::agent::RunEnd;
 use tamma_engine::delivery;
 use tamma_engine::mirror::task_branch;
+use tamma_engine::process::RunId;
 use tamma_engine::worktree::Worktree;
 use tamma_flow::activities::{JobRequest, PendingSteps};
 use tamma_flow::pipeline::{
@@ -220,6 +221,8 @@ impl PipelineActivities {
     ) -> Result<PhaseResult, Error> {
         let (store, key) = (&self.services.store, request.pipeline.as_task());
         let job_number = request.job_number;
+        let run = RunId { task: key, job_number, generation: attempt };
+        let _running = self.services.attempts.begin(run, &stop).await?;
         let ctx = self.context(request, attempt, stop).await?;
         ctx.job.fault_point("written down")?;
         // Stop processes of an earlier attempt before touching its worktree.

@@ -15,6 +15,7 @@ use crate::knowledge_context::Knowledge;
 use crate::maintenance::MaintenanceSwitch;
 use crate::prompts::PromptSet;
 use crate::repositories::Repositories;
+use crate::running_attempts::RunningAttempts;
 use crate::runs::AgentRunner;
 
 /// Services of a worker. Clones share their state.
@@ -22,6 +23,8 @@ use crate::runs::AgentRunner;
 pub(crate) struct Services {
     pub(crate) config: Arc<WorkerConfig>,
     pub(crate) store: Store,
+    /// Attempts on this worker, so that a later one can stop them.
+    pub(crate) attempts: RunningAttempts,
     /// Processes on this machine, so that another attempt can stop them.
     pub(crate) processes: ProcessRecords,
     /// Network access of sandboxes.
@@ -61,6 +64,7 @@ impl Services {
         Ok(Self {
             config,
             store,
+            attempts: RunningAttempts::default(),
             processes,
             egress,
             repositories,

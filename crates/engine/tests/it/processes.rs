@@ -4,7 +4,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use tamma_engine::agent::RunMode;
-use tamma_engine::process::{Launch, ProcessIdentity, ProcessRecord, SupervisedProcess};
+use tamma_engine::process::{Error, Launch, ProcessIdentity, ProcessRecord, SupervisedProcess};
 use tamma_testkit::agent::{AgentStep, Script};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
 use tokio_util::sync::CancellationToken;
@@ -99,6 +99,18 @@ async fn owner() {
         .run(&request, &records, &RecordedUpdates::default().observer(), &cancel)
         .await
         .unwrap();
+}
+
+#[tokio::test]
+async fn a_data_folder_has_one_worker() {
+    let fixture = Fixture::create().await;
+    let records = fixture.records().await;
+    let claim = records.claim().unwrap();
+    let error = records.claim().unwrap_err();
+    assert!(matches!(&error, Error::InUse { data } if *data == fixture.data()), "{error:?}");
+    drop(claim);
+    records.claim().unwrap();
+    assert_eq!(records.all().await.unwrap(), [], "the lock is no record");
 }
 
 #[tokio::test]

@@ -9,10 +9,11 @@ use std::time::Duration;
 use futures_util::StreamExt as _;
 use tamma_core::access::Permission;
 use tamma_core::actor::Actor;
+use tamma_core::format::capitalize;
 use tamma_core::ids::TaskId;
 use tamma_core::plan::Plan;
 use tamma_core::rules::Rules;
-use tamma_core::task::{MAX_TITLE_CHARS, Task, is_title};
+use tamma_core::task::{MAX_TITLE_CHARS, Task, TaskEdit, is_title};
 use tamma_core::task_loop::{TaskLoop, TaskReceived, begin};
 use tamma_flow::{
     TASK_QUEUE, TaskWorkflow, WorkflowInput, WorkflowOrigin, search_attributes, workflow_id,
@@ -68,7 +69,7 @@ impl App {
             r#type: new.r#type,
             priority: new.priority,
             acceptance_criteria: new.acceptance_criteria,
-            labels: new.labels,
+            labels: new.labels.iter().map(|label| label.trim().to_owned()).collect(),
             depends_on: new.depends_on.into_iter().map(TaskId).collect(),
             suggested_agent: new.suggested_agent,
             issue_url: new.issue_url,
@@ -84,6 +85,7 @@ impl App {
         if is_used {
             return Err(Error::Refused(format!("task ID {id} is already used")));
         }
+        check_labels(&task)?;
         self.check_dependencies(&task).await?;
         check_suggested_agent(&task, &rules)?;
         let submitted_plan = match submitted_plan {
@@ -251,6 +253,13 @@ fn validate_new_task(new: &NewTask) -> Result<(), Error> {
         ));
     }
     Ok(())
+}
+
+fn check_labels(task: &Task) -> Result<(), Error> {
+    let labels = TaskEdit { labels: Some(task.labels.clone()), ..TaskEdit::default() };
+    labels
+        .validate()
+        .map_err(|error| Error::invalid(capitalize(&format!("{error}.")), "Correct the labels."))
 }
 
 /// Validates a submitted plan and returns it as JSON for storage.

@@ -1,12 +1,13 @@
 //! Metrics page: spend, and metrics with their targets over time.
 
 mod chart;
+mod counts;
 
 use askama::Template;
 use axum::extract::Query;
-use chrono::{Days, TimeDelta};
+use chrono::Days;
 use serde::Deserialize;
-use tamma_core::aftercare::{Calibration, FactorCalibration, LevelCalibration, calibrate};
+use tamma_core::aftercare::{Calibration, FactorCalibration, LevelCalibration};
 use tamma_core::cost::Usd;
 use tamma_core::format::{capitalize, format_usd, humanize, pluralize};
 use tamma_core::metrics::Metrics;
@@ -14,19 +15,17 @@ use tamma_core::task_loop::Timestamp;
 use tamma_store::SpendItem;
 
 use self::chart::{Chart, ChartPoint, ChartSize};
+pub(super) use self::counts::MetricsCache;
+use self::counts::{CountsKey, PageCounts};
 use super::labels::state_label;
 use super::layout::{Layout, SelectOption};
 use super::session::Session;
 use super::{PageError, PageResult, WebState, render};
 use crate::app::Error;
-use crate::clock;
 use crate::dto::MetricTargets;
 
-/// Number of points per metric.
-const TREND_POINTS: u32 = 10;
-
-/// Number of tasks listed by cost.
-const TOP_TASKS: u32 = 8;
+/// Periods that people can choose, in days. No others are counted: counting is expensive.
+const PERIODS: [u32; 4] = [7, 30, 90, 365];
 
 #[derive(Template)]
 #[template(path = "metrics.html")]
@@ -73,13 +72,14 @@ pub(super) async fn page(
     Query(query): Query<MetricsPageQuery>,
 ) -> PageResult {
     let layout = Layout::for_page(&state, &session, "figures").await?;
-    let days: u32 = query.days.parse().ok().filter(|days| (1..=366).contains(days)).unwrap_or(30);
-    let page = load_metrics(&state, &query.project, days, layout);
+    let days: u32 = query.days.parse().ok().filter(|days| PERIODS.contains(days)).unwrap_or(30);
+    let page = load_metrics(&state, &session, &query.project, days, layout);
     render(&page.await.map_err(|error| PageError::new(Layout::for_session(&session), error))?)
 }
 
 async fn load_metrics(
     state: &WebState,
+    session: &Session,
     project: &str,
     days: u32,
     layout: Layout,
@@ -90,25 +90,13 @@ async fn load_metrics(
         "" => None,
         name => Some(state.app.resolve_project(Some(name)).await?.id),
     };
-    let now = clock::now();
-    let since = now - TimeDelta::days(days.into());
-    let spent = store.spend_by_day(project_id, since).await?;
-    let by_job = store.spend_by_job(project_id, since).await?;
-    let costliest = store.costliest_tasks(project_id, since, TOP_TASKS).await?;
-    let by_state = store.count_by_state(project_id).await?;
-    let overall = store.metrics(project_id, since, None).await?;
-    let step = TimeDelta::minutes(i64::from(days) * 24 * 60 / i64::from(TREND_POINTS));
-    let mut parts = Vec::new();
-    for part in 0..TREND_POINTS {
-        let from = since + step * i32::try_from(part).unwrap_or_default();
-        let until = if part + 1 == TREND_POINTS { None } else { Some(from + step) };
-        parts.push((from, store.metrics(project_id, from, until).await?));
-    }
-    let aftercare = calibrate(&store.merged_changes(project_id, since).await?);
+    let key = CountsKey::new(&session.rights, project_id, days);
+    let counts = state.metrics_cache.counts(store, key).await?;
+    let PageCounts { at, spent, by_job, costliest, by_state, overall, parts, .. } = &*counts;
     let unknown: u64 = spent.iter().map(|day| day.unpriced_jobs).sum();
     let total = spent.iter().fold(Usd::ZERO, |sum, day| sum + day.usd);
     let bars = (0..=days).filter_map(|back| {
-        let day = now.date_naive().checked_sub_days(Days::new((days - back).into()))?;
+        let day = at.date_naive().checked_sub_days(Days::new((days - back).into()))?;
         let found = spent.iter().find(|it| it.day == day);
         let (usd, unknown) = found.map_or((Usd::ZERO, 0), |it| (it.usd, it.unpriced_jobs));
         Some(ChartPoint {
@@ -135,28 +123,25 @@ async fn load_metrics(
     let selected_days = days.to_string();
     Ok(MetricsPage {
         layout,
-        summary: format!("Last {days} days, from task history"),
-        is_empty: overall.ended == 0 && spent.is_empty(),
+        summary: summary(days, &counts),
+        is_empty: counts.is_empty(),
         projects: std::iter::once(SelectOption::new("", "All", project)).chain(choices).collect(),
-        periods: ["7", "30", "90", "365"]
+        periods: PERIODS
             .into_iter()
-            .map(|days| SelectOption::new(days, days, &selected_days))
+            .map(|days| days.to_string())
+            .map(|days| SelectOption::new(&days, &days, &selected_days))
             .collect(),
         spend_charts: vec![spending],
-        target_charts: target_charts(&overall, &parts, unknown > 0),
+        target_charts: target_charts(overall, parts, unknown > 0),
         groups: [
             TableGroup {
                 name: "Cost breakdown",
                 tables: vec![
-                    BarTable {
-                        name: "By job type",
-                        unit: "Cost",
-                        rows: spend_rows(&by_job, total),
-                    },
+                    BarTable { name: "By job type", unit: "Cost", rows: spend_rows(by_job, total) },
                     BarTable {
                         name: "Most expensive tasks",
                         unit: "Cost",
-                        rows: spend_rows(&costliest, total),
+                        rows: spend_rows(costliest, total),
                     },
                 ],
             },
@@ -164,14 +149,24 @@ async fn load_metrics(
                 name: "Tasks",
                 tables: vec![
                     BarTable { name: "By state", unit: "Tasks", rows: states.collect() },
-                    BarTable { name: "Councils", unit: "Councils", rows: council_rows(&overall) },
+                    BarTable { name: "Councils", unit: "Councils", rows: council_rows(overall) },
                 ],
             },
         ]
         .into_iter()
-        .chain(aftercare_group(&aftercare))
+        .chain(aftercare_group(&counts.aftercare))
         .collect(),
     })
+}
+
+/// Returns the subtitle. Kept counts show their time.
+fn summary(days: u32, counts: &PageCounts) -> String {
+    let summary = format!("Last {days} days, from task history");
+    if counts.is_kept() {
+        format!("{summary}, counted at {}", counts.at.format("%Y-%m-%d %H:%M UTC"))
+    } else {
+        summary
+    }
 }
 
 /// Returns what followed the councils. Those of open tasks may be undecided.

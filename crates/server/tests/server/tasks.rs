@@ -38,6 +38,14 @@ async fn adding_the_same_task_twice_adds_it_once() {
     let (_, audit) = server.get(&format!("/audit?task={id}")).await;
     assert_eq!(audit["histories"][0]["verified"], 1, "{audit}");
     assert_eq!(audit["histories"][0].get("broken"), None, "{audit}");
+    // Invalid labels are refused before a workflow starts.
+    let many: Vec<_> = (0..21).map(|number| format!("l{number}")).collect();
+    for labels in [json!(["a,b"]), json!([""]), json!(["x".repeat(51)]), json!(many)] {
+        let task = json!({ "title": "Greet", "labels": labels });
+        let (status, problem) = server.post("/tasks", &task).await;
+        assert_eq!(status, 422, "{problem}");
+        assert!(problem["detail"].to_string().contains("label"), "{problem}");
+    }
     // A different task with the same ID is refused.
     let other = json!({ "id": id, "title": "Something else" });
     let (status, problem) = server.post("/tasks", &other).await;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use chrono::TimeDelta;
 use futures_util::TryStreamExt as _;
 use tamma_core::history::HistoryEntry;
 use tamma_core::metrics::{TimedEntry, compute};
@@ -124,6 +125,35 @@ async fn stale_steps_and_gaps_are_refused() {
     );
     assert!(matches!(disorder, Conflict::OutOfOrder(_)));
     assert_eq!(store.task_position(task).await.expect("there").0, 6);
+}
+
+#[tokio::test]
+async fn an_entry_is_never_earlier_than_the_one_before_it() {
+    let (_database, store) = fresh().await;
+    let recorded = RecordedTask::new(1, quick()).until(State::Completed);
+    let mut records = recorded.records();
+    // As if another worker had applied this step at a later time, and had been faster.
+    let later: Vec<_> = records[1].entries.iter().map(|entry| entry.sequence).collect();
+    let hour = TimeDelta::hours(1);
+    for entry in &mut records[1].entries {
+        entry.at += hour;
+    }
+    store
+        .insert_task(&recorded.task, &recorded.steps[0].1, &recorded.rules)
+        .await
+        .expect("received");
+    for record in records {
+        store.save_steps(&[record], &recorded.rules).await.expect("recorded");
+    }
+    let mut latest = Timestamp::MIN_UTC;
+    let expected = recorded.log().into_iter().map(|mut entry| {
+        let at = if later.contains(&entry.sequence) { entry.at + hour } else { entry.at };
+        latest = latest.max(at);
+        entry.at = latest;
+        entry
+    });
+    assert_eq!(stored_history(&store, &recorded).await, expected.collect::<Vec<_>>());
+    assert!(!later.is_empty() && latest > recorded.it().since, "no entry was moved");
 }
 
 #[tokio::test]

@@ -13,7 +13,9 @@ async fn processes_that_never_ended_a_job_are_counted() {
     assert_eq!(begin("a").await, 0);
     assert_eq!(begin("a").await, 0, "the same process tries it again");
     assert_eq!(begin("b").await, 1);
-    assert_eq!(begin("a").await, 2, "another process with the same name");
+    assert_eq!(begin("a").await, 1, "the first process is not dead");
+    assert_eq!(begin("b").await, 1);
+    assert_eq!(begin("c").await, 2);
     let other = store.begin_inline_job((key.0, 5), "a").await.expect("begun");
     assert_eq!(other, 0, "another job");
     store.end_inline_job(key).await.expect("ended");

@@ -60,7 +60,7 @@ pub(super) async fn implement(
     }
     let implementer = project.rules.implementer(ctx.task.suggested_agent.as_deref(), spec.tier);
     let (agent, _) = agent_for(&project, &implementer)?;
-    (ctx.callbacks.announce_start)(RunStarted { at: now(), job_number, agent }).await?;
+    ctx.announce_start(RunStarted { at: now(), job_number, agent }).await?;
     ctx.fault_point("announced")?;
     let host = (&*services.config, &services.processes, &services.egress, &services.store);
     let failed_setup = set_up_worktree(host, ctx, &project, &worktree).await?;

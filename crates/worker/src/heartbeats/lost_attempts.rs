@@ -1,32 +1,41 @@
-//! Attempts of a job whose worker died.
+//! Attempts at a job that ended with their worker.
 //!
 //! Errors are retried for as long as they last, because a database or a network comes back. A job
 //! that kills its worker, for example by using all memory, would kill one worker after another. So
-//! these attempts are counted, in the heartbeats that Temporal passes to the next attempt.
+//! these workers are counted, in the heartbeats that Temporal passes to the next attempt.
 
 use serde::{Deserialize, Serialize};
 
-/// Number of lost attempts after which a job fails. Then a person decides.
-pub(crate) const MAX_LOST_ATTEMPTS: u32 = 5;
+/// Number of lost processes after which a job fails. Then a person decides.
+pub(crate) const MAX_LOST_PROCESSES: u32 = 5;
 
 /// Heartbeat of an attempt.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct AttemptHeartbeat {
-    /// Attempts before this one whose worker died.
-    lost: u32,
+    /// Process that makes the attempt.
+    process: String,
+    /// Other processes that made earlier attempts and did not end them, so they probably died.
+    lost: Vec<String>,
     /// The attempt returned an error, so its worker is fine.
     has_ended: bool,
 }
 
 impl AttemptHeartbeat {
-    /// Returns the first heartbeat of an attempt, after the last one of the attempt before.
-    pub(super) fn first(attempt: u32, previous: Option<Self>) -> Self {
-        let lost = match previous {
-            Some(previous) if attempt > 1 => previous.lost + u32::from(!previous.has_ended),
-            // Without a heartbeat, no work was started, or the first attempt was lost at once.
-            Some(_) | None => 0,
-        };
-        Self { lost, has_ended: false }
+    /// Returns the first heartbeat of an attempt by a process, after the last one of the attempt before.
+    ///
+    /// Heartbeats also fail to arrive while Temporal or the network is down. So a process counts once, and
+    /// not at all while it makes the attempt itself.
+    pub(super) fn first(attempt: u32, previous: Option<Self>, process: &str) -> Self {
+        let mut lost = Vec::new();
+        // Without a heartbeat, no work was started, or the first attempt was lost at once.
+        if let Some(previous) = previous.filter(|_| attempt > 1) {
+            lost = previous.lost;
+            if !previous.has_ended && !lost.contains(&previous.process) {
+                lost.push(previous.process);
+            }
+            lost.retain(|it| it != process);
+        }
+        Self { process: process.to_owned(), lost, has_ended: false }
     }
 
     /// Returns the last heartbeat of an attempt that returns an error.
@@ -34,9 +43,9 @@ impl AttemptHeartbeat {
         Self { has_ended: true, ..self }
     }
 
-    /// Returns the number of lost attempts if the job must not be tried again.
-    pub(super) fn too_many_lost(self) -> Option<u32> {
-        (self.lost >= MAX_LOST_ATTEMPTS).then_some(self.lost)
+    /// Returns the number of lost processes if the job must not be tried again.
+    pub(super) fn too_many_lost(&self) -> Option<u32> {
+        u32::try_from(self.lost.len()).ok().filter(|lost| *lost >= MAX_LOST_PROCESSES)
     }
 }
 
@@ -46,19 +55,32 @@ mod tests {
 
     #[test]
     fn only_attempts_that_ended_with_their_worker_count() {
-        let mut heartbeat = AttemptHeartbeat::first(1, None);
+        let next = |attempt: u32, previous, process: u32| {
+            AttemptHeartbeat::first(attempt, previous, &format!("process {process}"))
+        };
+        let mut heartbeat = next(1, None, 1);
         for attempt in 2..100 {
-            heartbeat = AttemptHeartbeat::first(attempt, Some(heartbeat.ended()));
+            heartbeat = next(attempt, Some(heartbeat.ended()), attempt);
         }
         assert_eq!(heartbeat.too_many_lost(), None, "errors are retried");
         for attempt in 100..104 {
-            heartbeat = AttemptHeartbeat::first(attempt, Some(heartbeat));
+            heartbeat = next(attempt, Some(heartbeat), attempt);
             assert_eq!(heartbeat.too_many_lost(), None);
         }
-        let heartbeat = AttemptHeartbeat::first(104, Some(heartbeat));
+        let heartbeat = next(104, Some(heartbeat), 104);
         assert_eq!(heartbeat.too_many_lost(), Some(5));
-        assert_eq!(AttemptHeartbeat::first(1, Some(heartbeat)).too_many_lost(), None);
-        let unseen = AttemptHeartbeat::first(2, None);
-        assert_eq!(unseen, AttemptHeartbeat::first(1, None), "lost before its first heartbeat");
+        assert_eq!(next(1, Some(heartbeat), 105).too_many_lost(), None);
+        assert_eq!(next(2, None, 1), next(1, None, 1), "lost before its first heartbeat");
+    }
+
+    #[test]
+    fn lost_heartbeats_are_not_the_death_of_workers() {
+        let mut heartbeat = AttemptHeartbeat::first(1, None, "one");
+        for attempt in 2..100 {
+            let process = ["one", "two", "three"][attempt as usize % 3];
+            heartbeat = AttemptHeartbeat::first(attempt, Some(heartbeat), process);
+            assert_eq!(heartbeat.too_many_lost(), None, "{heartbeat:?}");
+        }
+        assert_eq!(heartbeat.lost.len(), 2);
     }
 }

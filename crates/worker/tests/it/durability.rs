@@ -5,14 +5,17 @@ use std::path::PathBuf;
 use tamma_core::budget::Grant;
 use tamma_core::cause::AlertCause;
 use tamma_core::task_loop::{Action, State};
+use tamma_engine::process::{self, ProcessRecords};
 use tamma_flow::pipeline::PipelineWorkflow;
 use tamma_flow::{TaskWorkflow, WorkflowTuning};
 use tamma_testkit::agent::{AgentStep, PromptCase};
 use tamma_testkit::sample::sample_script;
+use tamma_worker::Error;
 use temporalio_client::{
     WorkflowDescribeOptions, WorkflowFetchHistoryOptions, WorkflowGetResultOptions, WorkflowHistory,
 };
 use temporalio_sdk::workflow_replayer::{WorkflowReplayer, WorkflowReplayerOptions};
+use tokio_util::sync::CancellationToken;
 
 use crate::cluster::{Cluster, Handle, agents, until};
 
@@ -34,6 +37,17 @@ pub(crate) async fn store_history(history: WorkflowHistory, name: &str) {
 /// Returns the history of a task's workflow, which is fetched when it is read.
 fn history(handle: &Handle) -> WorkflowHistory {
     handle.fetch_history(WorkflowFetchHistoryOptions::default())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_second_worker_on_the_same_folder_is_refused() {
+    let cluster = Cluster::start(&sample_script(1)).await;
+    let config = cluster.config();
+    let _first = ProcessRecords::open(&config.data_dir).await.unwrap().claim().unwrap();
+    let client = cluster.client().await;
+    let stop = CancellationToken::new();
+    let second = Box::pin(tamma_worker::run(config, cluster.store.clone(), client, stop)).await;
+    assert!(matches!(second, Err(Error::Process(process::Error::InUse { .. }))), "{second:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

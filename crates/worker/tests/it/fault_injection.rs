@@ -1,7 +1,9 @@
 //! Every activity fails at every step, then runs twice more. The task must end like one without
-//! failures.
+//! failures. So must a task whose agent still runs when another attempt starts on the same worker, and one
+//! whose agent crashes while it is stopped.
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -16,11 +18,13 @@ use tamma_core::version::{Edition, FormatVersion};
 use tamma_engine::process::ProcessRecords;
 use tamma_flow::RunStarted;
 use tamma_flow::activities::{JobRequest, JobResult, PendingSteps, TaskSubmission};
+use tamma_store::RunEnd;
+use tamma_testkit::agent::{AgentStep, PromptCase};
 use tamma_testkit::sample::sample_script;
 use tamma_worker::{Activities, AnnounceStart, Error, FaultInjection};
 use tokio_util::sync::CancellationToken;
 
-use crate::cluster::{Cluster, person};
+use crate::cluster::{Cluster, person, until};
 
 /// Number of steps before the worker fails; negative for never.
 type FaultCountdown = Arc<AtomicI64>;
@@ -30,6 +34,27 @@ struct TaskDriver<'a> {
     cluster: &'a Cluster,
     activities: Activities,
     fault_countdown: FaultCountdown,
+    disturbance: Disturbance,
+}
+
+/// What happens during the first attempt at implementing, besides failures of the worker.
+enum Disturbance {
+    None,
+    /// The agent never ends. Another attempt starts on the same worker.
+    Endless(EndlessAgent),
+    /// The agent crashes, and the attempt is stopped. Later agents finish if this file exists.
+    StoppedCrash(PathBuf, StopAtEnd),
+}
+
+/// Token of the attempt that must be stopped at its end, if there is one.
+type StopAtEnd = Arc<Mutex<Option<CancellationToken>>>;
+
+/// Implementing agent that waits until it is stopped, unless a file exists.
+struct EndlessAgent {
+    /// File that it writes when it starts.
+    started: PathBuf,
+    /// File that lets later agents finish.
+    proceed: PathBuf,
 }
 
 /// Result of a task.
@@ -85,13 +110,10 @@ impl TaskDriver<'_> {
             });
             let request =
                 JobRequest { job_number, job, earlier_attempts: 0, pending: pending.clone() };
-            let run = async |attempt| {
-                let stop = CancellationToken::new();
-                self.activities.run_job(request.clone(), attempt, stop, announce.clone()).await
-            };
+            let run = async |attempt| self.attempt(&request, attempt, &announce).await;
             let after = fail.filter(|(failing, _)| *failing == kind).map_or(-1, |(_, after)| after);
             self.fault_countdown.store(after, Ordering::SeqCst);
-            let mut result = run(1).await;
+            let mut result = self.first_attempt(&request, &announce).await;
             self.fault_countdown.store(-1, Ordering::SeqCst);
             if let Err(Error::InjectedFault(_)) = result {
                 failed = true;
@@ -144,6 +166,51 @@ impl TaskDriver<'_> {
             self.cluster.history(id).await.into_iter().map(|entry| entry.sequence).collect();
         assert_eq!(sequences, (1..=task_loop.entry_count).collect::<Vec<_>>());
         (outcome, failed)
+    }
+
+    /// Runs an attempt at a job.
+    async fn attempt(
+        &self,
+        request: &JobRequest,
+        attempt: u32,
+        announce: &AnnounceStart,
+    ) -> Result<JobResult, Error> {
+        let stop = CancellationToken::new();
+        self.activities.run_job(request.clone(), attempt, stop, announce.clone()).await
+    }
+
+    /// Runs the first attempt at a job. If it is disturbed, it returns the result of the second one.
+    async fn first_attempt(
+        &self,
+        request: &JobRequest,
+        announce: &AnnounceStart,
+    ) -> Result<JobResult, Error> {
+        match &self.disturbance {
+            Disturbance::StoppedCrash(proceed, stop_at_end)
+                if request.job.kind() == JobKind::Implement =>
+            {
+                let stop = CancellationToken::new();
+                *stop_at_end.lock().unwrap() = Some(stop.clone());
+                let run_job = self.activities.run_job(request.clone(), 1, stop, announce.clone());
+                let stopped = run_job.await;
+                assert!(matches!(stopped, Err(Error::Stopped)), "{stopped:?}");
+                std::fs::write(proceed, "").unwrap();
+                self.attempt(request, 2, announce).await
+            }
+            Disturbance::Endless(EndlessAgent { started, proceed })
+                if request.job.kind() == JobKind::Implement =>
+            {
+                let later = async {
+                    until(async || started.exists().then_some(())).await;
+                    std::fs::write(proceed, "").unwrap();
+                    self.attempt(request, 2, announce).await
+                };
+                let (earlier, later) = tokio::join!(self.attempt(request, 1, announce), later);
+                assert!(matches!(earlier, Err(Error::Stopped)), "{earlier:?}");
+                later
+            }
+            _ => self.attempt(request, 1, announce).await,
+        }
     }
 
     /// Repeats a job that the database has passed. A lost workflow task repeats the jobs inside it; no
@@ -200,7 +267,8 @@ async fn every_activity_can_fail_at_every_step_and_run_again() {
         FaultInjection::when(move |_| countdown.fetch_sub(1, Ordering::SeqCst) == 0);
     let records = ProcessRecords::open(&config.data_dir).await.unwrap();
     let activities = Activities::new(config, cluster.store.clone(), records).await.unwrap();
-    let driver = TaskDriver { cluster: &cluster, activities, fault_countdown };
+    let disturbance = Disturbance::None;
+    let driver = TaskDriver { cluster: &cluster, activities, fault_countdown, disturbance };
 
     let (undisturbed, _) = Box::pin(driver.run(1, None)).await;
     assert_eq!(undisturbed.state, State::Completed);
@@ -231,4 +299,64 @@ async fn every_activity_can_fail_at_every_step_and_run_again() {
         assert!(fault_points.iter().any(|(failed, _)| *failed == kind), "{kind} never failed");
     }
     println!("{} points of failure", fault_points.len());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_later_attempt_on_the_same_worker_is_not_the_failure_of_an_earlier_one() {
+    let cluster = Cluster::start(&sample_script(1)).await;
+    let endless = EndlessAgent {
+        started: cluster.scratch_file("begun"),
+        proceed: cluster.scratch_file("go"),
+    };
+    let mut script = sample_script(1);
+    let steps = vec![
+        AgentStep::WriteUnasked { path: endless.started.clone(), content: String::new() },
+        AgentStep::Hang,
+    ];
+    let when = "You are implementing".to_owned();
+    script.cases.insert(0, PromptCase { when, unless: Some(endless.proceed.clone()), steps });
+    cluster.replace_script(&script);
+    let config = cluster.config();
+    let records = ProcessRecords::open(&config.data_dir).await.unwrap();
+    let activities = Activities::new(config, cluster.store.clone(), records).await.unwrap();
+    let fault_countdown: FaultCountdown = Arc::new(AtomicI64::new(-1));
+    let disturbance = Disturbance::Endless(endless);
+    let driver = TaskDriver { cluster: &cluster, activities, fault_countdown, disturbance };
+    let (outcome, _) = Box::pin(driver.run(1, None)).await;
+    assert_eq!((outcome.state, outcome.commits), (State::Completed, 1));
+    let runs = cluster.store.runs(cluster.task(1).id).await.unwrap();
+    let mut ends: Vec<_> = runs
+        .iter()
+        .filter(|run| run.mode == "implement")
+        .map(|run| (run.number.attempt, run.end))
+        .collect();
+    ends.sort_unstable_by_key(|(attempt, _)| *attempt);
+    assert_eq!(ends, [(1, Some(RunEnd::Cancelled)), (2, Some(RunEnd::Finished))]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_crash_of_a_stopped_agent_is_not_the_result_of_its_job() {
+    let cluster = Cluster::start(&sample_script(1)).await;
+    let proceed = cluster.scratch_file("go");
+    let mut script = sample_script(1);
+    let when = "You are implementing".to_owned();
+    let steps = vec![AgentStep::Exit(1)];
+    script.cases.insert(0, PromptCase { when, unless: Some(proceed.clone()), steps });
+    cluster.replace_script(&script);
+    let mut config = cluster.config();
+    let stop_at_end = StopAtEnd::default();
+    let stops = stop_at_end.clone();
+    config.fault_injection = FaultInjection::when(move |step| {
+        if let Some(stop) = stops.lock().unwrap().take_if(|_| step == "done") {
+            stop.cancel();
+        }
+        false
+    });
+    let records = ProcessRecords::open(&config.data_dir).await.unwrap();
+    let activities = Activities::new(config, cluster.store.clone(), records).await.unwrap();
+    let fault_countdown: FaultCountdown = Arc::new(AtomicI64::new(-1));
+    let disturbance = Disturbance::StoppedCrash(proceed, stop_at_end);
+    let driver = TaskDriver { cluster: &cluster, activities, fault_countdown, disturbance };
+    let (outcome, _) = Box::pin(driver.run(1, None)).await;
+    assert_eq!((outcome.state, outcome.commits), (State::Completed, 1));
 }
