@@ -100,8 +100,8 @@ async fn pages(http: &reqwest::Client, url: &str) -> Result<Duration> {
         "/figures",
     ];
     let times = page_times::measure(http, url, &pages.map(str::to_owned)).await?;
-    let board = times.into_iter().filter(|(page, _)| page.starts_with("/?") || page == "/");
-    Ok(board.map(|(_, p95)| p95).max().unwrap_or_default())
+    let board = times.into_iter().filter(|it| it.page.starts_with("/?") || it.page == "/");
+    Ok(board.map(|it| it.p95).max().unwrap_or_default())
 }
 
 fn id(number: u128) -> TaskId {

@@ -77,15 +77,18 @@ pub(crate) async fn run(arguments: &Args) -> Result<Verdict> {
     let server = PageServer::start(&cluster.cluster).await?;
     let times = page_times::measure(&page_times::signed_in_client()?, &server.url, &pages).await?;
     server.stop().await?;
-    let (page, slowest) =
-        times.iter().max_by_key(|(_, p95)| *p95).context("no page was measured")?;
-    let slow = times.iter().filter(|(_, p95)| *p95 >= TARGET).count();
+    let slowest = times.iter().max_by_key(|it| it.p95).context("no page was measured")?;
+    let first = times.iter().max_by_key(|it| it.first).context("no page was measured")?;
+    let slow = times.iter().filter(|it| it.p95 >= TARGET).count();
     let figures = format!(
         "{tasks} finished and {waiting} waiting tasks: {slow} of {} pages over {} ms at p95; slowest \
-         {page} with {} ms",
+         {} with {} ms; slowest first request {} with {} ms",
         times.len(),
         ms(Some(TARGET)),
-        ms(Some(*slowest))
+        slowest.page,
+        ms(Some(slowest.p95)),
+        first.page,
+        ms(Some(first.first))
     );
     Ok(Verdict::new(slow == 0, figures))
 }

@@ -53,9 +53,9 @@ pub(crate) struct Args {
     /// Number of history shards of Temporal
     #[arg(long, default_value_t = 64)]
     shards: u32,
-    /// Make only strikes whose name contains this text
-    #[arg(long, value_name = "TEXT")]
-    only: Option<String>,
+    /// Make only strikes whose names contain one of these texts, such as `isolate,lose-requests`
+    #[arg(long, value_name = "TEXT", value_delimiter = ',')]
+    only: Vec<String>,
     /// List the strikes without making them
     #[arg(long)]
     list: bool,
@@ -74,7 +74,8 @@ struct Extent {
 pub(crate) async fn run(arguments: &Args, quick: bool) -> Result<Verdict> {
     let strikes = if quick { Strike::quick() } else { Strike::all() };
     let is_chosen = |strike: &Strike| {
-        arguments.only.as_ref().is_none_or(|text| strike.to_string().contains(text))
+        let contains = |text: &String| strike.to_string().contains(text);
+        arguments.only.is_empty() || arguments.only.iter().any(contains)
     };
     let strikes: Vec<_> = strikes.into_iter().filter(is_chosen).collect();
     ensure!(!strikes.is_empty(), "no strike matches the options: `--list` shows all strikes");

@@ -13,7 +13,7 @@ use tokio::time::MissedTickBehavior;
 
 use crate::support::bench::cluster::{self, BenchCluster, Durability};
 use crate::support::bench::load::{Subject, TaskCounter, drive, drive_open, now};
-use crate::support::bench::meter;
+use crate::support::bench::meter::{self, CpuTime};
 use crate::support::bench::temporal::TemporalArgs;
 use crate::support::figures::{ms, percentile, table};
 use crate::support::verdict::Verdict;
@@ -123,6 +123,8 @@ struct Sample {
     at: Duration,
     /// Memory and open files of each part.
     parts: Vec<(u64, u64)>,
+    /// CPU time of each part since its start.
+    cpu: Vec<CpuTime>,
     rows: BTreeMap<String, u64>,
     table_bytes: BTreeMap<String, u64>,
     /// Bytes in the folder of the worker.
@@ -205,6 +207,7 @@ async fn watch(
         let sample = Sample {
             at: start.elapsed(),
             parts: parts.iter().map(|part| (part.memory(), meter::open_files(part.pid))).collect(),
+            cpu: parts.iter().map(|part| meter::cpu_time(part.pid)).collect(),
             rows: meter::database(&cluster.database).await?.rows,
             table_bytes: meter::table_bytes(&cluster.database).await?,
             folder,
@@ -290,6 +293,7 @@ fn judge(load: Load, parts: &[Part], samples: &[Sample], times: &[Duration]) -> 
         .map(|samples| percentile(&samples.iter().map(|it| it.inbox).collect::<Vec<_>>(), 50));
     println!("tamma inbox: p50 {} ms, later {} ms", ms(inbox[0]), ms(inbox[1]));
     let tasks = last.tasks().saturating_sub(first.tasks()).max(1);
+    println!("\n{}", table(&cost_rows(parts, [first, last], tasks)));
     println!(
         "folder of the worker: {} MB, later {} MB ({} kB per task)\n",
         megabytes(first.folder),
@@ -345,6 +349,30 @@ fn judge_tables(load: Load, [first, middle, last]: [&Sample; 3]) -> Vec<String> 
     misses
 }
 
+/// Returns a table of the CPU time per task between two samples, with that of the samples.
+fn cost_rows(parts: &[Part], [first, last]: [&Sample; 2], tasks: u64) -> Vec<Vec<String>> {
+    let spent = |name: &str| -> CpuTime {
+        let of_part = parts.iter().zip(first.cpu.iter().zip(&last.cpu));
+        of_part.filter(|(part, _)| part.name == name).map(|(_, (from, to))| to.since(*from)).sum()
+    };
+    let worker = spent("worker");
+    let rows = [
+        ("worker", worker.own),
+        ("git, agents and gates", worker.children),
+        ("server", spent("server").all()),
+        ("Temporal", spent("Temporal").all()),
+        ("PostgreSQL", spent("PostgreSQL").all()),
+    ];
+    let built = if cfg!(debug_assertions) { "development build" } else { "optimised build" };
+    let unit = format!("CPU ms per task, {built}, with samples");
+    let heading = ["part", unit.as_str()].map(str::to_owned).to_vec();
+    let rows = rows.into_iter().map(|(name, spent)| {
+        let spent = u64::try_from(spent.as_micros()).unwrap_or(u64::MAX) / tasks;
+        vec![name.to_owned(), format!("{:.1}", float(spent) / 1000.0)]
+    });
+    std::iter::once(heading).chain(rows).collect()
+}
+
 /// Returns the samples of a part of the run.
 fn part_of(samples: &[Sample], length: Duration, (from, to): (u64, u64)) -> &[Sample] {
     let place = |percent: u64| {
@@ -385,6 +413,7 @@ mod tests {
         Sample {
             at: Duration::from_mins(minute),
             parts: vec![(100 + leaked, 10 + leaked), (50, 5)],
+            cpu: vec![CpuTime::default(); 2],
             rows: [("tasks".to_owned(), minute), (table.to_owned(), rows)].into(),
             table_bytes: BTreeMap::new(),
             folder: 0,
@@ -404,6 +433,22 @@ mod tests {
     fn a_steady_system_passes() {
         assert!(judged(|minute| sample(minute, 0, ("leases", 3))).passed);
         assert!(judged(|minute| sample(minute, 0, ("runs", 4 * minute))).passed);
+    }
+
+    #[test]
+    fn the_cost_of_a_task_is_that_of_the_parts_between_the_samples() {
+        let temporal = [2, 3].map(|pid| Part::other("Temporal", pid));
+        let parts: Vec<_> = [Part::ours("worker", 1)].into_iter().chain(temporal).collect();
+        let cpu = |seconds: u64| {
+            let own = Duration::from_secs(seconds);
+            let alone = CpuTime { own, ..CpuTime::default() };
+            vec![CpuTime { own, children: 2 * own }, alone, alone]
+        };
+        let (mut first, mut last) = (sample(0, 0, ("runs", 0)), sample(10, 0, ("runs", 0)));
+        (first.cpu, last.cpu) = (cpu(1), cpu(2));
+        let rows = cost_rows(&parts, [&first, &last], 10);
+        let measured: Vec<_> = rows.iter().map(|row| row[1].as_str()).collect();
+        assert_eq!(measured[1..], ["100.0", "200.0", "0.0", "200.0", "0.0"]);
     }
 
     #[test]

@@ -119,7 +119,11 @@ impl Findings {
                 self.add_lost(format!("{name}: {actual} instead of {expected}"));
             }
             if actual > expected {
-                self.add_duplicate(format!("{name}: {actual} instead of {expected}"));
+                let repeated = entries.iter().filter(|entry| entry.name == name);
+                let reasons: Vec<_> = repeated.filter_map(|it| it.reason.as_deref()).collect();
+                let why = if reasons.is_empty() { "" } else { ", with the reasons: " };
+                let reasons = reasons.join("; ");
+                self.add_duplicate(format!("{name}: {actual} instead of {expected}{why}{reasons}"));
             }
             same &= actual == expected;
         }

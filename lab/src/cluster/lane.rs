@@ -156,8 +156,20 @@ impl Lane {
         if state == wanted && self.stage.job().is_none() {
             return Ok(Ok(true));
         }
-        let stuck = state.is_terminal() || state == State::HumanEscalation;
-        Ok(if stuck { Err(anyhow!("task {} is {state}", self.case.task)) } else { Ok(false) })
+        if state.is_terminal() || state == State::HumanEscalation {
+            return Ok(Err(anyhow!("{}", self.describe(cluster).await?)));
+        }
+        Ok(Ok(false))
+    }
+
+    /// Returns where the task stands, with the last reason in its history.
+    pub(crate) async fn describe(&self, cluster: &Cluster) -> Result<String> {
+        let Self { case: TaskCase { task, .. }, stage, .. } = self;
+        let entries = cluster.history(*task).await?;
+        let state = entries.last().map_or(State::Pending, |entry| entry.to);
+        let reason = entries.iter().rev().find_map(|entry| entry.reason.as_ref());
+        let reason = reason.map_or("no reason".to_owned(), ToString::to_string);
+        Ok(format!("task {task} is {state} before {stage:?} ({reason})"))
     }
 
     /// Returns `true` if a person has approved the plan.

@@ -224,11 +224,11 @@ impl RoundRunner {
                     Ok(Err(error)) => report.add_lost_task(&format!("{error:#}"))?,
                     // The database may be restarting.
                     Ok(Ok(false)) | Err(_) if since.elapsed() > RESUME_LIMIT => {
-                        let (task, stage) = (lane.case.task, lane.stage);
-                        report.add_lost_task(&format!(
-                            "task {task} did not get to {stage:?} within {} s",
-                            RESUME_LIMIT.as_secs()
-                        ))?;
+                        let limit = RESUME_LIMIT.as_secs();
+                        let lane = lane.describe(cluster).await.unwrap_or_else(|error| {
+                            format!("task {} cannot be read: {error:#}", lane.case.task)
+                        });
+                        report.add_lost_task(&format!("after {limit} s, {lane}"))?;
                     }
                     Ok(Ok(false)) | Err(_) => still.push(lane),
                 }
