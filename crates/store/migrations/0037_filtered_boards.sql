@@ -18,6 +18,11 @@ CREATE INDEX tasks_closed_by_priority ON tasks (priority, id) WHERE NOT live;
 -- squawk-ignore require-concurrent-index-creation
 CREATE INDEX tasks_closed_by_risk ON tasks (risk, id) WHERE NOT live;
 
+-- Earlier versions took labels of any length when a task was added, and one of some thousand characters
+-- does not fit in an index. The limit is `MAX_LABEL_CHARS`.
+UPDATE tasks SET labels = ARRAY(SELECT left(label, 50) FROM unnest(labels) AS label)
+WHERE EXISTS (SELECT FROM unnest(labels) AS label WHERE char_length(label) > 50);
+
 -- Tasks with a label. Most tasks have none, and are not in the index.
 -- squawk-ignore require-concurrent-index-creation
 CREATE INDEX tasks_by_label ON tasks USING gin (labels) WHERE labels <> '{}';

@@ -136,7 +136,7 @@ impl Activities {
         let key = (request.pending.task, request.job_number);
         // A job inside a workflow task starts no agent or gate. If the workflow task is lost, the job is
         // repeated with the same number, and nobody can tell which of the two is the current one.
-        let _running = match request.job.placement() {
+        let running = match request.job.placement() {
             Placement::Inline => None,
             Placement::Worker | Placement::AgentPool => {
                 let run = RunId { task: key.0, job_number: key.1, generation: attempt };
@@ -188,6 +188,9 @@ impl Activities {
         // Probably it failed because it was stopped, and a later attempt must not return that.
         if ctx.stop.is_cancelled() && has_failed(&result) {
             return Err(Error::Stopped);
+        }
+        if let Some(running) = &running {
+            running.check_not_abandoned()?;
         }
         let result = self.with_earlier_usage(&ctx, result).await;
         self.results.save(key, &result, &ctx.stop).await?;

@@ -91,6 +91,12 @@ pub enum Error {
          memory before you retry"
     )]
     LostWorkers(u32),
+    /// Too many attempts at the job had no end, although their workers may live.
+    #[error(
+        "{0} attempts at this job lost contact with Temporal, so it is not retried. It may leave its \
+         worker no CPU time or memory, or the network is down: check the workers' logs before you retry"
+    )]
+    LostAttempts(u32),
     /// Attempt is older than one that this worker runs.
     #[error("attempt {run} is outdated: this worker runs {by}")]
     Outdated {
@@ -137,7 +143,7 @@ impl Error {
         tracing::warn!(error = &error as &dyn std::error::Error, "job failed");
         let type_name = match &error {
             Self::Diverged(_) => DIVERGED,
-            Self::LostWorkers(_) => LOST_WORKERS,
+            Self::LostWorkers(_) | Self::LostAttempts(_) => LOST_WORKERS,
             error if error.is_final() => NON_RETRYABLE,
             _ => return ApplicationFailure::builder(with_causes(&error)).build().into(),
         };

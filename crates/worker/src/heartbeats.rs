@@ -24,7 +24,7 @@ const HEARTBEATS_PER_TIMEOUT: u32 = 4;
 const FIRST_DELAY: Duration = Duration::from_secs(1);
 
 /// Runs an activity with heartbeats, and stops it on cancellation. `work` gets the number of the
-/// attempt. If too many workers have died, it is not started.
+/// attempt. If too many attempts were lost, it is not started.
 pub(crate) async fn with_heartbeats<T, F: Future<Output = Result<T, Error>> + Send>(
     ctx: ActivityContext,
     work: impl FnOnce(u32, CancellationToken) -> F,
@@ -33,8 +33,8 @@ pub(crate) async fn with_heartbeats<T, F: Future<Output = Result<T, Error>> + Se
     // Heartbeats of another version are not counted.
     let previous = ctx.heartbeat_details().deserialize().unwrap_or_default();
     let heartbeat = AttemptHeartbeat::first(attempt, previous, this_process());
-    if let Some(lost) = heartbeat.too_many_lost() {
-        return Err(Error::LostWorkers(lost).into_activity_error());
+    if let Some(error) = heartbeat.too_many_lost() {
+        return Err(error.into_activity_error());
     }
     let interval = heartbeat_interval(ctx.info().heartbeat_timeout);
     let mut first = interval;

@@ -110,6 +110,13 @@ impl PhaseEnd {
     fn blocked(reason: impl Into<String>, output: String) -> Self {
         Self::signal(PhaseSignal::Blocked(reason.into()), output)
     }
+
+    /// Returns `true` if the phase probably failed because it was stopped. A later attempt must not return
+    /// that as its result.
+    fn is_doubtful(&self, stop: &CancellationToken) -> bool {
+        stop.is_cancelled()
+            && matches!(self.kind, PhaseEndKind::Crashed(_) | PhaseEndKind::TimedOut)
+    }
 }
 
 /// End of a phase as this machine keeps it until it is stored.
@@ -222,7 +229,7 @@ impl PipelineActivities {
         let (store, key) = (&self.services.store, request.pipeline.as_task());
         let job_number = request.job_number;
         let run = RunId { task: key, job_number, generation: attempt };
-        let _running = self.services.attempts.begin(run, &stop).await?;
+        let running = self.services.attempts.begin(run, &stop).await?;
         let ctx = self.context(request, attempt, stop).await?;
         ctx.job.fault_point("written down")?;
         // Stop processes of an earlier attempt before touching its worktree.
@@ -257,6 +264,7 @@ impl PipelineActivities {
             let seconds = u32::try_from((until - at).num_seconds().max(0)).unwrap_or(u32::MAX);
             return Ok(PhaseResult::RetryAfter { seconds: seconds.max(MIN_QUOTA_WAIT_SECONDS) });
         }
+        running.check_not_abandoned()?;
         // Before the result is stored, so that no host can return it without the files.
         save_checkpoint(&worktree, &ctx.job.stop).await?;
         let result = self.to_result(&ctx, end, (at, took_ms)).await?;
@@ -292,6 +300,9 @@ impl PipelineActivities {
             Some(reason) => PhaseEnd::blocked(reason, String::new()),
             None => self.dispatch(ctx, worktree, files).await?,
         };
+        if end.is_doubtful(&ctx.job.stop) {
+            return Err(Error::Stopped);
+        }
         let finished = FinishedPhase::now(ctx.job.task_loop.since, end);
         if !matches!(finished.end.kind, PhaseEndKind::NotBefore(_)) {
             let (key, job_number) = (ctx.request.pipeline.as_task(), ctx.request.job_number);
@@ -306,10 +317,11 @@ impl PipelineActivities {
     fn keep_agent_end(&self, ctx: &PhaseContext) -> KeepRun {
         let (unsaved, phase) = (self.unsaved.clone(), ctx.phase());
         let (key, job_number) = (ctx.request.pipeline.as_task(), ctx.request.job_number);
-        let started = ctx.job.task_loop.since;
+        let (started, stop) = (ctx.job.task_loop.since, ctx.job.stop.clone());
         Arc::new(move |run: AgentRun| {
             let is_final = !matches!(run.report.end, RunEnd::Cancelled | RunEnd::Quota { .. });
             let finished = FinishedPhase::now(started, agent_phase::phase_end(run, &phase));
+            let is_final = is_final && !finished.end.is_doubtful(&stop);
             let unsaved = unsaved.clone();
             Box::pin(async move {
                 if is_final {
@@ -628,5 +640,23 @@ async fn check_outputs(ctx: &PhaseContext, worktree: &Worktree, end: PhaseEnd) -
             PhaseEnd { kind: PhaseEndKind::Signal(signal, SignalSource::Structured), ..end }
         }
         None => end,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_crash_of_a_stopped_phase_is_not_its_result() {
+        let ended = |kind| PhaseEnd { kind, ..PhaseEnd::blocked("", String::new()) };
+        let crashed = ended(PhaseEndKind::Crashed("the connection was lost".to_owned()));
+        let late = ended(PhaseEndKind::TimedOut);
+        let done = PhaseEnd::signal(PhaseSignal::Success, String::new());
+        let stop = CancellationToken::new();
+        assert_eq!([&crashed, &late, &done].map(|end| end.is_doubtful(&stop)), [false; 3]);
+        stop.cancel();
+        let doubtful = [&crashed, &late, &done].map(|end| end.is_doubtful(&stop));
+        assert_eq!(doubtful, [true, true, false]);
     }
 }

@@ -5,6 +5,7 @@
 //! the processes of the earlier one, which would take this for a failure of its agent and save that as the
 //! result of the job.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -28,6 +29,8 @@ struct Attempt {
     stop: CancellationToken,
     /// Cancelled when the attempt has ended.
     ended: CancellationToken,
+    /// A later attempt has started without waiting any longer.
+    is_abandoned: AtomicBool,
 }
 
 /// Registration of an attempt. Dropping it marks the end of the attempt.
@@ -48,8 +51,18 @@ impl RunningAttempts {
         run: RunId,
         stop: &CancellationToken,
     ) -> Result<RunningAttempt, Error> {
+        self.begin_within(MAX_WAIT, run, stop).await
+    }
+
+    async fn begin_within(
+        &self,
+        limit: Duration,
+        run: RunId,
+        stop: &CancellationToken,
+    ) -> Result<RunningAttempt, Error> {
         let ended = CancellationToken::new();
-        let attempt = Arc::new(Attempt { run, stop: stop.clone(), ended });
+        let is_abandoned = AtomicBool::new(false);
+        let attempt = Arc::new(Attempt { run, stop: stop.clone(), ended, is_abandoned });
         let earlier = self.register(&attempt)?;
         let running = RunningAttempt { attempts: self.clone(), attempt };
         for earlier in &earlier {
@@ -58,8 +71,11 @@ impl RunningAttempts {
         }
         tokio::select! {
             _ = join_all(earlier.iter().map(|it| it.ended.cancelled())) => {}
-            () = tokio::time::sleep(MAX_WAIT) => {
+            () = tokio::time::sleep(limit) => {
                 tracing::warn!(%run, "an earlier attempt has not stopped; continuing without its end");
+                for earlier in &earlier {
+                    earlier.is_abandoned.store(true, Ordering::SeqCst);
+                }
             }
             () = stop.cancelled() => return Err(Error::Stopped),
         }
@@ -83,6 +99,13 @@ impl RunningAttempts {
 
     fn lock(&self) -> MutexGuard<'_, Vec<Arc<Attempt>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl RunningAttempt {
+    /// Fails if a later attempt has started beside this one, whose result must not count then.
+    pub(crate) fn check_not_abandoned(&self) -> Result<(), Error> {
+        if self.attempt.is_abandoned.load(Ordering::SeqCst) { Err(Error::Stopped) } else { Ok(()) }
     }
 }
 
@@ -119,6 +142,17 @@ mod tests {
             drop(later);
             assert!(attempts.lock().is_empty());
         }
+    }
+
+    #[tokio::test]
+    async fn an_attempt_that_does_not_stop_has_no_result() {
+        let attempts = RunningAttempts::default();
+        let first = attempts.begin(run(4, 1), &CancellationToken::new()).await.expect("begun");
+        first.check_not_abandoned().expect("nobody waits for its end");
+        let (limit, stop) = (Duration::from_millis(10), CancellationToken::new());
+        let second = attempts.begin_within(limit, run(4, 2), &stop).await.expect("begun");
+        assert!(matches!(first.check_not_abandoned(), Err(Error::Stopped)));
+        second.check_not_abandoned().expect("the later attempt counts");
     }
 
     #[tokio::test]
