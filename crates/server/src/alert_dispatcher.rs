@@ -29,6 +29,7 @@ use uuid::Uuid;
 use crate::app::{App, Error, Principal};
 use crate::clock;
 use crate::dto::{AlertTestResult, short_id};
+use crate::live::AllTasksSubscriber;
 
 /// Number of alerts or deliveries per query.
 const BATCH_SIZE: u32 = 100;
@@ -47,6 +48,10 @@ const _: () =
 
 /// Maximum time between two polls, in case a notification is lost.
 const MAX_POLL_INTERVAL: Duration = Duration::from_secs(15);
+
+/// Shortest time between two polls. Tasks change many times a second under load, and each poll of each server
+/// is three queries.
+const MIN_POLL_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Channel to the terminal of this process.
 pub type TerminalSender = mpsc::UnboundedSender<TerminalMessage>;
@@ -85,14 +90,14 @@ impl AlertDispatcher {
     pub(crate) async fn run(self, stop: CancellationToken) {
         let mut changes = self.app.live.subscribe_all();
         loop {
+            let polled = Instant::now();
             if let Err(error) = self.dispatch_and_deliver().await {
                 tracing::warn!(%error, "alert delivery failed; retrying");
             }
             let wait = self.time_until_next().await;
             tokio::select! {
                 () = stop.cancelled() => return,
-                () = tokio::time::sleep(wait) => {}
-                more = changes.wait_for_change() => if !more { return },
+                more = wait_for_poll(&mut changes, polled, wait) => if !more { return },
             }
         }
     }
@@ -390,6 +395,19 @@ impl AlertDispatcher {
     }
 }
 
+/// Waits until the next poll: for some time, or until a task changes, but not too soon after the last poll.
+/// Returns `false` once the server stops.
+async fn wait_for_poll(changes: &mut AllTasksSubscriber, polled: Instant, wait: Duration) -> bool {
+    let more = tokio::select! {
+        () = tokio::time::sleep(wait) => true,
+        more = changes.wait_for_change() => more,
+    };
+    tokio::time::sleep_until(polled + MIN_POLL_INTERVAL).await;
+    // The next poll finds everything that has changed until now.
+    changes.skip_pending();
+    more
+}
+
 fn delivery_ids(deliveries: &[ClaimedDelivery]) -> Vec<Uuid> {
     deliveries.iter().map(|delivery| delivery.id).collect()
 }
@@ -403,4 +421,36 @@ fn subject_line(delivery: &ClaimedDelivery) -> String {
     let reminder = if delivery.reminder > 0 { "Reminder: " } else { "" };
     let request = if delivery.answers.is_empty() { "" } else { "Decision needed: " };
     format!("{reminder}{request}{} [{}]", delivery.title, short_id(delivery.task.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use tamma_core::ids::TaskId;
+    use tamma_store::TaskChange;
+
+    use super::*;
+    use crate::live::LiveUpdates;
+
+    #[tokio::test]
+    async fn many_changes_a_second_are_four_polls_a_second() {
+        let live = LiveUpdates::new();
+        let mut changes = live.subscribe_all();
+        let started = Instant::now();
+        let polling = async {
+            for _ in 0..5 {
+                assert!(wait_for_poll(&mut changes, Instant::now(), MAX_POLL_INTERVAL).await);
+            }
+        };
+        let changing = async {
+            for sequence in 1.. {
+                live.change_for_test(TaskChange { task: TaskId(Uuid::nil()), sequence });
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::select! {
+            () = polling => {}
+            () = changing => {}
+        }
+        assert!(started.elapsed() >= 5 * MIN_POLL_INTERVAL);
+    }
 }

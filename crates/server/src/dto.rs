@@ -117,7 +117,8 @@ pub struct NewTask {
     /// Acceptance criteria; the review checks each one separately.
     #[serde(default)]
     pub acceptance_criteria: Vec<String>,
-    /// Labels for filters.
+    /// Labels for filters: at most 20, each of 1 to 50 characters without a comma. Spaces around a label are
+    /// removed.
     #[serde(default)]
     pub labels: Vec<String>,
     /// Tasks that must be completed first.

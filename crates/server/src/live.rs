@@ -83,6 +83,12 @@ impl LiveUpdates {
         }
     }
 
+    /// Sends a change to subscribers, without a database.
+    #[cfg(test)]
+    pub(crate) fn change_for_test(&self, change: TaskChange) {
+        drop(self.history.send(change));
+    }
+
     /// Subscribes to the history of a task.
     pub(crate) fn subscribe(&self, task: TaskId) -> TaskSubscriber {
         TaskSubscriber { task, changes: self.history.subscribe() }

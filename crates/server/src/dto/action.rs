@@ -179,7 +179,8 @@ pub enum TaskAction {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         #[schema(value_type = Option<String>, example = "high")]
         priority: Option<Priority>,
-        /// New labels, which replace the current ones.
+        /// New labels, which replace the current ones: at most 20, each of 1 to 50 characters without a
+        /// comma.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         labels: Option<Vec<String>>,
         /// Labels to add.
