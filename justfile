@@ -11,7 +11,7 @@ ci_verbs := "lint advisories doc test lab:first-minute lab:docs lab:chaos lab:cr
 advisory_database := "https://github.com/RustSec/advisory-db"
 
 # The experiments that measure an optimised build.
-optimised := '^bench-(agents|core|gateway|loop|store|waiting|workers)$'
+optimised := '^bench-(agents|core|gateway|loop|replay|store|waiting|workers)$'
 
 # Files written by `just gen`, and never by hand.
 generated := "docs/machine.md docs/pictures/machine.svg docs/reference/tamma.schema.json docs/reference/configuration.md docs/reference/commands.md docs/reference/openapi.json"

@@ -27,8 +27,9 @@ const TASKS: u64 = 5000;
 /// person, and no task would complete on its own.
 const FILES: usize = 8;
 
-/// Time limit of each wait.
+/// Time limit of each wait, and for as many tasks.
 const TIMEOUT: Duration = Duration::from_mins(15);
+const TASKS_PER_TIMEOUT: u32 = 10_000;
 
 /// Target of the median approval time.
 const APPROVAL: Duration = Duration::from_millis(200);
@@ -182,13 +183,14 @@ async fn measure_people(cluster: &BenchCluster, tasks: u64) -> Result<Verdict> {
 /// Starts tasks and waits until all of them await approval.
 async fn wait_for_approval(cluster: &BenchCluster, numbers: std::ops::Range<u64>) -> Result<()> {
     let last = numbers.end - 1;
+    let limit = TIMEOUT * (1 + u32::try_from(last)? / TASKS_PER_TIMEOUT);
     stream::iter(numbers)
         .map(|number| start_task(cluster, number))
         .buffer_unordered(20)
         .try_for_each(|_| async { Ok(()) })
         .await?;
     let sql = "SELECT count(*) FROM tasks WHERE state = 'awaiting_approval'";
-    wait_until("the tasks", TIMEOUT, async || {
+    wait_until("the tasks", limit, async || {
         let count: u64 = meter::sql(&cluster.database, sql).await?.parse()?;
         Ok((count == last).then_some(()))
     })

@@ -14,11 +14,11 @@ use crate::support::bench::work;
 use crate::support::verdict::Verdict;
 use crate::{
     acme, agents, alerts, audit, bench_agents, bench_board, bench_core, bench_gateway, bench_loop,
-    bench_store, bench_waiting, bench_workers, browser, canary, chaos, chart, chat, cluster,
-    crash_recovery, docs, endurance, escalation, eval, fairness, false_claims, first_minute, forge,
-    hostile_repositories, identity, image, knowledge, learning, learning_loop, mcp, merge_queue,
-    objects, observe, pipeline, reconcile, restore, review, sandbox_escape, task_cost, tenancy,
-    top, upgrade,
+    bench_replay, bench_store, bench_waiting, bench_workers, browser, canary, chaos, chart, chat,
+    cluster, crash_recovery, docs, endurance, escalation, eval, fairness, false_claims,
+    first_minute, forge, hostile_repositories, identity, image, knowledge, learning, learning_loop,
+    mcp, merge_queue, objects, observe, pipeline, reconcile, restore, review, sandbox_escape,
+    task_cost, tenancy, top, upgrade,
 };
 
 /// Run one experiment
@@ -128,6 +128,8 @@ enum Experiment {
     BenchBoard,
     /// Measure pages with a million finished tasks
     BenchStore(bench_store::Args),
+    /// Replay stored histories, as often as a year of weekly releases would keep them
+    BenchReplay(bench_replay::Args),
     /// Measure `step` on one core
     BenchCore,
     /// Print the names of all experiments
@@ -211,6 +213,7 @@ async fn run(experiment: Experiment, quick: bool) -> Result<Verdict> {
         Experiment::BenchGateway(own) => bench_gateway::run(&own).await,
         Experiment::BenchBoard => Box::pin(bench_board::run()).await,
         Experiment::BenchStore(own) => Box::pin(bench_store::run(&own)).await,
+        Experiment::BenchReplay(own) => bench_replay::run(&own).await,
         Experiment::BenchCore => Ok(bench_core::run()),
         Experiment::List | Experiment::BenchWorker { .. } | Experiment::WriteLog { .. } => {
             bail!("not an experiment")

@@ -9,6 +9,7 @@ mod bench_board;
 mod bench_core;
 mod bench_gateway;
 mod bench_loop;
+mod bench_replay;
 mod bench_store;
 mod bench_waiting;
 mod bench_workers;

@@ -6,6 +6,7 @@
 #![expect(clippy::print_stdout, reason = "an experiment prints its figures")]
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
@@ -37,6 +38,9 @@ const QUICK_CHANGES: u32 = 40;
 
 /// Most changes of a batch.
 const BATCH: u8 = 8;
+
+/// Share of the changes, as a divisor, that is queued while others are tested.
+const LATE: usize = 4;
 
 /// A person moves the branch once for this many changes.
 const CHANGES_PER_MOVE: u32 = 20;
@@ -208,16 +212,23 @@ impl QueueTrial {
         Ok(Self { project, queue, changes, start, person, batch })
     }
 
-    /// Lands all changes, and judges the result. The worker starts when all of them are queued: otherwise
-    /// the sizes of the batches would depend on how fast changes are added.
+    /// Lands all changes, and judges the result. The worker starts when most of them are queued: otherwise
+    /// the sizes of the batches would depend on how fast changes are added. The others come when the first
+    /// one has landed or returned.
     async fn run(&self, cluster: &Cluster) -> Result<TrialResult> {
         let rules = self.project.rules(&BTreeMap::new())?;
         let policy = cluster.store.save_rules(&rules).await?;
         let client = tamma_testkit::temporal::connect(&cluster.temporal_address()?).await?;
-        self.enqueue(cluster, &client, policy).await?;
+        let early = self.changes.len() - self.changes.len() / LATE;
+        self.enqueue(cluster, &client, policy, 0..early).await?;
         let mut worker = cluster.new_worker("work")?;
         let started = Instant::now();
         worker.start().await?;
+        wait_until("the first change", TIMEOUT, async || {
+            Ok((self.settled(cluster).await? > 0).then_some(()))
+        })
+        .await?;
+        self.enqueue(cluster, &client, policy, early..self.changes.len()).await?;
         let moves = self.wait(cluster).await?;
         let took = started.elapsed();
         worker.kill().await?;
@@ -241,8 +252,9 @@ impl QueueTrial {
         cluster: &Cluster,
         client: &Client,
         policy: PolicyVersion,
+        which: Range<usize>,
     ) -> Result<()> {
-        for (task, (number, head)) in &self.changes {
+        for (task, (number, head)) in self.changes.iter().skip(which.start).take(which.len()) {
             let queued_at = DateTime::from_timestamp(FIRST_ENTRY + i64::from(*number), 0);
             let entry = MergeEntry {
                 key: EntryKey { task: *task, head: *head },
@@ -302,15 +314,19 @@ impl QueueTrial {
         Ok(cluster.store.merge_queue_entries(&filter, CHANGES).await?)
     }
 
+    /// Returns the number of changes that have landed or returned.
+    async fn settled(&self, cluster: &Cluster) -> Result<u32> {
+        let entries = self.entries(cluster).await?;
+        Ok(u32::try_from(entries.iter().filter(|it| it.settled_at.is_some()).count())?)
+    }
+
     /// Waits until all changes have landed or returned, and moves the branch by hand meanwhile. Returns
     /// the number of moves.
     async fn wait(&self, cluster: &Cluster) -> Result<u32> {
         let total = u32::try_from(self.changes.len())?;
         let mut moves = 0;
         wait_until("the merge queue", TIMEOUT, async || {
-            let entries = self.entries(cluster).await?;
-            let settled = entries.iter().filter(|it| it.settled_at.is_some()).count();
-            let settled = u32::try_from(settled)?;
+            let settled = self.settled(cluster).await?;
             if settled == total {
                 return Ok(Some(()));
             }

@@ -123,13 +123,13 @@ impl Holds {
         self.0.join("jobs.log")
     }
 
-    /// Returns a shell script that waits at the hold of a job and then runs a command. It looks four
-    /// times a second, because many of them wait at the same time, and ends with the experiment.
+    /// Returns a shell script that waits at the hold of a job and then runs a command. It looks twice
+    /// a second, because many of them wait at the same time, and ends with the experiment.
     fn shell_script(&self, job: &str, command: &str) -> String {
         let (log, file) = (self.job_log(), self.file(job));
         format!(
             "echo '{job} begins' >> '{log}'\n\
-             while [ ! -e '{file}' ]; do [ -d '{folder}' ] || exit 1; sleep 0.25; done\n\
+             while [ ! -e '{file}' ]; do [ -d '{folder}' ] || exit 1; sleep 0.5; done\n\
              {command}\ncode=$?\necho '{job} ends' >> '{log}'\nexit $code\n",
             log = log.display(),
             file = file.display(),

@@ -140,26 +140,35 @@ impl Lane {
         .await
     }
 
-    /// Returns `true` if the task waits at its stage, or is completed after the last one. Fails if it
-    /// never will.
-    pub(crate) async fn is_settled(&self, cluster: &Cluster) -> Result<Result<bool>> {
-        if let Some(job) = self.stage.job()
-            && self.case.fixture.started(job) > 0
-        {
-            return Ok(Ok(true));
-        }
-        let state = cluster.store.task(self.case.task).await?.task_loop?.state;
+    /// Returns `true` if the task waits at the job of its stage.
+    pub(crate) fn is_at_job(&self) -> bool {
+        self.stage.job().is_some_and(|job| self.case.fixture.started(job) > 0)
+    }
+
+    /// Returns `true` if a task in this state waits at its stage, or is completed after the last one, and
+    /// `None` if it never will. Whether it waits at a job does not show in its state.
+    pub(crate) fn is_settled_in(&self, state: State) -> Option<bool> {
         let wanted = match self.stage {
             Stage::Approval => State::AwaitingApproval,
             _ => State::Completed,
         };
         if state == wanted && self.stage.job().is_none() {
+            return Some(true);
+        }
+        if state.is_terminal() || state == State::HumanEscalation { None } else { Some(false) }
+    }
+
+    /// Returns `true` if the task waits at its stage, or is completed after the last one. Fails if it
+    /// never will.
+    pub(crate) async fn is_settled(&self, cluster: &Cluster) -> Result<Result<bool>> {
+        if self.is_at_job() {
             return Ok(Ok(true));
         }
-        if state.is_terminal() || state == State::HumanEscalation {
-            return Ok(Err(anyhow!("{}", self.describe(cluster).await?)));
+        let state = cluster.store.task(self.case.task).await?.task_loop?.state;
+        match self.is_settled_in(state) {
+            Some(is_settled) => Ok(Ok(is_settled)),
+            None => Ok(Err(anyhow!("{}", self.describe(cluster).await?))),
         }
-        Ok(Ok(false))
     }
 
     /// Returns where the task stands, with the last reason in its history.

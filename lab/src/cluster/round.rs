@@ -1,12 +1,16 @@
 //! Rounds: in each, one part is struck and every task moves on by one job.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use futures_util::future::{join_all, try_join_all};
+use futures_util::future::try_join_all;
 use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
+use tamma_core::ids::TaskId;
+use tamma_core::task_loop::State;
 use tamma_testkit::Cluster;
-use tokio::time::sleep;
+use tamma_testkit::cluster::DATABASE;
+use tokio::time::{sleep, timeout};
 
 use super::lane::{Lane, Stage};
 use super::report::{Report, Round};
@@ -19,6 +23,9 @@ use crate::support::leftover;
 
 /// Time within which every task must go on after a strike.
 const RESUME_LIMIT: Duration = Duration::from_mins(3);
+
+/// Time within which the database says where the tasks stand, or is asked again.
+const QUERY_LIMIT: Duration = Duration::from_secs(10);
 
 /// Pause between two looks at the tasks.
 const POLL: Duration = Duration::from_millis(250);
@@ -213,24 +220,27 @@ impl RoundRunner {
         let (mut settled, mut times) = (Vec::new(), Vec::new());
         while !waiting.is_empty() {
             let cluster = &self.striker.cluster;
-            let looks = join_all(waiting.iter().map(|lane| lane.is_settled(cluster))).await;
+            // The database may be restarting. Then nothing is known about tasks that are not at a job.
+            let states = stored_states(cluster, &waiting).await.unwrap_or_default();
             let mut still = Vec::new();
-            for (lane, look) in waiting.into_iter().zip(looks) {
-                match look {
-                    Ok(Ok(true)) => {
-                        times.push(since.elapsed());
-                        settled.push(lane);
-                    }
-                    Ok(Err(error)) => report.add_lost_task(&format!("{error:#}"))?,
-                    // The database may be restarting.
-                    Ok(Ok(false)) | Err(_) if since.elapsed() > RESUME_LIMIT => {
-                        let limit = RESUME_LIMIT.as_secs();
-                        let lane = lane.describe(cluster).await.unwrap_or_else(|error| {
-                            format!("task {} cannot be read: {error:#}", lane.case.task)
-                        });
-                        report.add_lost_task(&format!("after {limit} s, {lane}"))?;
-                    }
-                    Ok(Ok(false)) | Err(_) => still.push(lane),
+            for lane in waiting {
+                let (task, took) = (lane.case.task, since.elapsed());
+                let is_settled = match states.get(&task) {
+                    _ if lane.is_at_job() => Some(true),
+                    Some(state) => lane.is_settled_in(*state),
+                    None => Some(false),
+                };
+                if is_settled == Some(true) {
+                    times.push(took);
+                    settled.push(lane);
+                } else if is_settled.is_none() || took > RESUME_LIMIT {
+                    let lane = lane
+                        .describe(cluster)
+                        .await
+                        .unwrap_or_else(|error| format!("task {task} cannot be read: {error:#}"));
+                    report.add_lost_task(&format!("after {} s, {lane}", took.as_secs()))?;
+                } else {
+                    still.push(lane);
                 }
             }
             waiting = still;
@@ -250,6 +260,24 @@ impl RoundRunner {
         }
         Ok(times)
     }
+}
+
+/// Returns the states of those tasks that are not at a job, in one query: many tasks are looked at often.
+async fn stored_states(cluster: &Cluster, lanes: &[Lane]) -> Result<BTreeMap<TaskId, State>> {
+    let ids: Vec<_> = lanes
+        .iter()
+        .filter(|lane| !lane.is_at_job())
+        .map(|lane| format!("'{}'", lane.case.task))
+        .collect();
+    if ids.is_empty() {
+        return Ok(BTreeMap::new());
+    }
+    let sql = format!(
+        "SELECT coalesce(json_object_agg(id, state), '{{}}') FROM tasks WHERE id IN ({})",
+        ids.join(", ")
+    );
+    let rows = timeout(QUERY_LIMIT, cluster.postgres()?.query(DATABASE, &sql)).await??;
+    Ok(serde_json::from_str(&rows)?)
 }
 
 /// Waits until a task is at its stage.

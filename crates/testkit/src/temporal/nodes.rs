@@ -121,6 +121,9 @@ impl TemporalCluster {
         network: &Network,
         folder: &Path,
     ) -> Result<Self> {
+        // Otherwise the namespace would be created again and again until the time limit.
+        let version = output(Command::new("temporal").arg("--version")).await;
+        version.context("the Temporal CLI cannot be run; `just setup` installs it")?;
         create_databases(postgres).await?;
         let dynamic_config = folder.join("temporal-settings.yaml");
         std::fs::write(&dynamic_config, self::dynamic_config(turns))?;
