@@ -4,9 +4,9 @@
 //! alerts wait for the daily digest. Quiet hours delay everything except critical alerts. Nothing
 //! is dropped for being late; it is sent when the quiet hours end.
 
-use chrono::{DateTime, Days, NaiveDateTime, NaiveTime, TimeDelta, TimeZone as _};
-use chrono_tz::Tz;
+use chrono::{Days, NaiveTime, TimeDelta};
 
+use crate::rules::time_zone::ZoneClock;
 use crate::rules::{AlertRules, QuietHours};
 use crate::task_loop::AlertSeverity;
 use crate::time::Timestamp;
@@ -36,46 +36,36 @@ pub fn schedule(
     now: Timestamp,
     rules: &AlertRules,
 ) -> AlertSchedule {
-    let zone = rules.time_zone.0;
     if severity == AlertSeverity::Critical {
         return AlertSchedule::Single(now);
     }
+    let clock = rules.time_zone.clock();
     if !needs_decision {
-        let at = next_local_time(zone, now, rules.digest_at.time());
-        return AlertSchedule::Digest(after_quiet_hours(rules.quiet_hours, zone, at));
+        let at = next_local_time(&clock, now, rules.digest_at.time());
+        return AlertSchedule::Digest(after_quiet_hours(rules.quiet_hours, &clock, at));
     }
-    AlertSchedule::Single(after_quiet_hours(rules.quiet_hours, zone, now))
+    AlertSchedule::Single(after_quiet_hours(rules.quiet_hours, &clock, now))
 }
 
 /// Returns `at`, or the end of the quiet hours around it.
-fn after_quiet_hours(quiet: Option<QuietHours>, zone: Tz, at: Timestamp) -> Timestamp {
+fn after_quiet_hours(quiet: Option<QuietHours>, clock: &ZoneClock, at: Timestamp) -> Timestamp {
     let Some(QuietHours { from, to }) = quiet else { return at };
-    let (from, to, local) = (from.time(), to.time(), at.with_timezone(&zone).time());
+    let (from, to, local) = (from.time(), to.time(), clock.local(at).time());
     let inside = if from < to {
         (from..to).contains(&local)
     } else {
         // Quiet hours across midnight.
         local >= from || local < to
     };
-    if inside { next_local_time(zone, at, to) } else { at }
+    if inside { next_local_time(clock, at, to) } else { at }
 }
 
 /// Returns the next time after `after` at which local clocks show `time`.
-fn next_local_time(zone: Tz, after: Timestamp, time: NaiveTime) -> Timestamp {
-    let today = after.with_timezone(&zone).date_naive();
+fn next_local_time(clock: &ZoneClock, after: Timestamp, time: NaiveTime) -> Timestamp {
+    let today = clock.local(after).date();
     let candidates = (0..3).filter_map(|days| today.checked_add_days(Days::new(days)));
-    let mut times = candidates.filter_map(|day| resolve_local_time(zone, day.and_time(time)));
+    let mut times = candidates.filter_map(|day| clock.resolve(day.and_time(time)));
     times.find(|at| *at > after).unwrap_or(after)
-}
-
-/// Converts a local time to UTC. An ambiguous time is the earlier one, and a time skipped by
-/// daylight saving is one hour later.
-fn resolve_local_time(zone: Tz, local: NaiveDateTime) -> Option<Timestamp> {
-    let resolved = zone.from_local_datetime(&local).earliest();
-    let resolved = resolved.or_else(|| {
-        zone.from_local_datetime(&local.checked_add_signed(TimeDelta::hours(1))?).earliest()
-    });
-    resolved.map(|at: DateTime<Tz>| at.with_timezone(&chrono::Utc))
 }
 
 /// Maximum delivery attempts, which take 3 days with these delays. Attempts are counted instead of
@@ -95,6 +85,7 @@ pub fn retry_delay(attempts: u32) -> Option<TimeDelta> {
 
 #[cfg(test)]
 mod tests {
+    use chrono::DateTime;
     use proptest::prelude::*;
 
     use super::*;
@@ -168,7 +159,7 @@ mod tests {
             prop_assert!(due >= now);
             prop_assert!(due <= now + TimeDelta::days(3));
             let quiet = rules.quiet_hours;
-            prop_assert_eq!(after_quiet_hours(quiet, rules.time_zone.0, due), due);
+            prop_assert_eq!(after_quiet_hours(quiet, &rules.time_zone.clock(), due), due);
         }
 
         #[test]

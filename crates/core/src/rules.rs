@@ -26,6 +26,7 @@ mod sandbox;
 mod schema;
 mod setup;
 mod time_limits;
+pub(crate) mod time_zone;
 mod validation;
 mod value_check;
 mod value_schema;
@@ -47,9 +48,7 @@ use crate::pipeline::{BUILT_IN_PIPELINE, PipelineDefinition, PipelinePhases};
 use crate::tier::Tier;
 
 pub use agents::{AgentPoolRules, AgentRules, Effort, RoleEffort, RoleTiers, SessionModes};
-pub use alerts::{
-    AlertChannel, AlertRules, ChannelProblem, ChannelType, QuietHours, TimeOfDay, TimeZone,
-};
+pub use alerts::{AlertChannel, AlertRules, ChannelProblem, ChannelType, QuietHours, TimeOfDay};
 pub use checkout::CheckoutRules;
 pub use critical::{count_critical_files, critical_paths, is_critical};
 pub use delivery::{
@@ -71,6 +70,7 @@ pub use sandbox::SandboxMode;
 pub use schema::schema;
 pub use setup::SetupRules;
 pub use time_limits::JobTimeouts;
+pub use time_zone::TimeZone;
 pub use variables::{EnvVariable, VARIABLES, VariableTarget};
 
 /// Configuration of Tamma for a project (`tamma.yaml`).

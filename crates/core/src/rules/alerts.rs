@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use strum::{Display, EnumIter, EnumString};
 
 use super::is_default;
+use super::time_zone::TimeZone;
 
 /// Events that send alerts, and the channels they go to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema, Validate)]
@@ -289,47 +290,6 @@ impl JsonSchema for TimeOfDay {
             "type": "string",
             "description": "Time of day, such as `08:00`.",
             "pattern": "^([01][0-9]|2[0-3]):[0-5][0-9]$",
-        })
-    }
-}
-
-/// IANA time zone, such as `Europe/Berlin`, with its daylight saving time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub struct TimeZone(pub(crate) chrono_tz::Tz);
-
-impl Default for TimeZone {
-    fn default() -> Self {
-        Self(chrono_tz::Tz::UTC)
-    }
-}
-
-impl TryFrom<String> for TimeZone {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        let zone = text.parse().map(Self);
-        zone.map_err(|_| {
-            format!("`{text}` is not a time zone: use an IANA name such as Europe/Berlin or UTC")
-        })
-    }
-}
-
-impl From<TimeZone> for String {
-    fn from(zone: TimeZone) -> Self {
-        zone.0.name().to_owned()
-    }
-}
-
-impl JsonSchema for TimeZone {
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "TimeZone".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({
-            "type": "string",
-            "description": "IANA time zone, such as `Europe/Berlin`.",
         })
     }
 }
