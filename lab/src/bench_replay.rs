@@ -1,8 +1,8 @@
 //! Replay of stored histories, as often as a year of weekly releases would keep them.
 //!
 //! `just gen-histories` stores one history of each kind, and every later version must replay them. A new
-//! set each week makes 52 sets in a year. Only today's set exists, so it stands for all of them: this
-//! measures the time that the check would take, and not whether a year of versions is compatible.
+//! set each week makes 52 sets in a year. The stored sets are a few days old, and copies stand for the other
+//! weeks: this measures the time that the check would take, and not whether a year of versions is compatible.
 #![expect(clippy::print_stdout, reason = "a measurement prints its figures")]
 
 use std::path::Path;

@@ -27,8 +27,10 @@ const TASKS: u64 = 5000;
 /// person, and no task would complete on its own.
 const FILES: usize = 8;
 
-/// Time limit of each wait, and for as many tasks.
+/// Time limit of a wait.
 const TIMEOUT: Duration = Duration::from_mins(15);
+
+/// Number of tasks for which a wait gets its time limit once more.
 const TASKS_PER_TIMEOUT: u32 = 10_000;
 
 /// Target of the median approval time.

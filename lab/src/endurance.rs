@@ -13,7 +13,7 @@ use tokio::time::MissedTickBehavior;
 
 use crate::support::bench::cluster::{self, BenchCluster, Durability};
 use crate::support::bench::load::{Subject, TaskCounter, drive, drive_open, now};
-use crate::support::bench::meter::{self, CpuTime};
+use crate::support::bench::meter::{self, CpuTime, DatabaseCounts};
 use crate::support::bench::temporal::TemporalArgs;
 use crate::support::figures::{ms, percentile, table};
 use crate::support::verdict::Verdict;
@@ -37,6 +37,13 @@ const MAX_MEMORY: f64 = 1.1;
 const MAX_OPEN_FILES: u64 = 4;
 const MAX_TASK_TIME: f64 = 1.2;
 const MAX_ROWS_PER_TASK: f64 = 1.1;
+
+/// Most statements of worker and server per task. `task-cost` counts those of the worker exactly; those of
+/// the server depend on how many of its polls coincide.
+const MAX_STATEMENTS: f64 = 90.0;
+
+/// Number of the most frequent statements that are printed.
+const SHOWN_STATEMENTS: usize = 10;
 
 /// Rows per task from which a table grows with the tasks.
 const GROWING: f64 = 0.05;
@@ -125,7 +132,8 @@ struct Sample {
     parts: Vec<(u64, u64)>,
     /// CPU time of each part since its start.
     cpu: Vec<CpuTime>,
-    rows: BTreeMap<String, u64>,
+    /// Rows and executed statements.
+    database: DatabaseCounts,
     table_bytes: BTreeMap<String, u64>,
     /// Bytes in the folder of the worker.
     folder: u64,
@@ -136,7 +144,11 @@ struct Sample {
 impl Sample {
     /// Returns the number of tasks that have started.
     fn tasks(&self) -> u64 {
-        self.rows.get("tasks").copied().unwrap_or_default()
+        self.rows("tasks")
+    }
+
+    fn rows(&self, table: &str) -> u64 {
+        self.database.rows.get(table).copied().unwrap_or_default()
     }
 }
 
@@ -208,7 +220,7 @@ async fn watch(
             at: start.elapsed(),
             parts: parts.iter().map(|part| (part.memory(), meter::open_files(part.pid))).collect(),
             cpu: parts.iter().map(|part| meter::cpu_time(part.pid)).collect(),
-            rows: meter::database(&cluster.database).await?.rows,
+            database: meter::database(&cluster.database).await?,
             table_bytes: meter::table_bytes(&cluster.database).await?,
             folder,
             inbox,
@@ -294,20 +306,25 @@ fn judge(load: Load, parts: &[Part], samples: &[Sample], times: &[Duration]) -> 
     println!("tamma inbox: p50 {} ms, later {} ms", ms(inbox[0]), ms(inbox[1]));
     let tasks = last.tasks().saturating_sub(first.tasks()).max(1);
     println!("\n{}", table(&cost_rows(parts, [first, last], tasks)));
+    let (statements, most_frequent) = statement_rows([first, last], tasks);
+    println!("statements per task, with samples: {statements:.1}\n\n{}", table(&most_frequent));
+    if statements > MAX_STATEMENTS {
+        misses.push(format!("statements per task ({statements:.1}, at most {MAX_STATEMENTS})"));
+    }
     println!(
         "folder of the worker: {} MB, later {} MB ({} kB per task)\n",
         megabytes(first.folder),
         megabytes(last.folder),
         last.folder.saturating_sub(first.folder) / tasks / 1024
     );
-    let grown = if misses.is_empty() {
-        "nothing grew that must not".to_owned()
+    let limits = if misses.is_empty() {
+        "all within their limits".to_owned()
     } else {
-        format!("grew: {}", misses.join(", "))
+        format!("over their limits: {}", misses.join(", "))
     };
     Ok(Verdict::new(
         misses.is_empty(),
-        format!("{} tasks in {} min, all completed; {grown}", times.len(), load.seconds / 60),
+        format!("{} tasks in {} min, all completed; {limits}", times.len(), load.seconds / 60),
     ))
 }
 
@@ -316,16 +333,15 @@ fn judge_tables(load: Load, [first, middle, last]: [&Sample; 3]) -> Vec<String> 
     let mut misses = Vec::new();
     let heading = ["table", "rows per task", "later", "kB", "later"];
     let mut rows = vec![heading.map(str::to_owned).to_vec()];
-    for (name, count) in &last.rows {
-        let rows_of = |sample: &Sample| sample.rows.get(name).copied().unwrap_or_default();
+    for (name, count) in &last.database.rows {
         let per_task = |from: &Sample, to: &Sample| {
-            float(rows_of(to).saturating_sub(rows_of(from)))
+            float(to.rows(name).saturating_sub(from.rows(name)))
                 / float(to.tasks().saturating_sub(from.tasks()).max(1))
         };
         let (before, after) = (per_task(first, middle), per_task(middle, last));
         let bytes = [first, last].map(|it| it.table_bytes.get(name).copied().unwrap_or_default());
         let is_growing = before > GROWING || after > GROWING;
-        let grown = rows_of(last).saturating_sub(rows_of(first));
+        let grown = last.rows(name).saturating_sub(first.rows(name));
         if is_growing && grown > IN_FLIGHT && TRANSIENT.contains(&name.as_str()) {
             misses.push(format!("rows of {name}"));
         }
@@ -373,6 +389,23 @@ fn cost_rows(parts: &[Part], [first, last]: [&Sample; 2], tasks: u64) -> Vec<Vec
     std::iter::once(heading).chain(rows).collect()
 }
 
+/// Returns the statements per task between two samples, and a table of the most frequent ones.
+fn statement_rows([first, last]: [&Sample; 2], tasks: u64) -> (f64, Vec<Vec<String>>) {
+    let mut grown: Vec<_> = (last.database.statements.iter())
+        .map(|(text, calls)| {
+            let before = first.database.statements.get(text).copied().unwrap_or_default();
+            (calls.saturating_sub(before), text)
+        })
+        .collect();
+    grown.sort_unstable_by(|a, b| b.cmp(a));
+    let total = float(grown.iter().map(|(calls, _)| calls).sum()) / float(tasks);
+    let rows = grown.into_iter().take(SHOWN_STATEMENTS).map(|(calls, text)| {
+        vec![text.replace('|', " "), format!("{:.2}", float(calls) / float(tasks))]
+    });
+    let heading = ["statement", "per task"].map(str::to_owned).to_vec();
+    (total, std::iter::once(heading).chain(rows).collect())
+}
+
 /// Returns the samples of a part of the run.
 fn part_of(samples: &[Sample], length: Duration, (from, to): (u64, u64)) -> &[Sample] {
     let place = |percent: u64| {
@@ -414,7 +447,10 @@ mod tests {
             at: Duration::from_mins(minute),
             parts: vec![(100 + leaked, 10 + leaked), (50, 5)],
             cpu: vec![CpuTime::default(); 2],
-            rows: [("tasks".to_owned(), minute), (table.to_owned(), rows)].into(),
+            database: DatabaseCounts {
+                rows: [("tasks".to_owned(), minute), (table.to_owned(), rows)].into(),
+                statements: [("SELECT 1".to_owned(), 40 * minute)].into(),
+            },
             table_bytes: BTreeMap::new(),
             folder: 0,
             inbox: Duration::from_millis(1),
@@ -461,5 +497,11 @@ mod tests {
         assert!(faster.figures.contains("rows of runs per task"), "{}", faster.figures);
         let kept = judged(|minute| sample(minute, 0, ("leases", minute)));
         assert!(kept.figures.contains("rows of leases"), "{}", kept.figures);
+        let polling = judged(|minute| {
+            let mut sample = sample(minute, 0, ("leases", 3));
+            sample.database.statements.insert("SELECT 2".to_owned(), 1000 * minute);
+            sample
+        });
+        assert!(polling.figures.contains("statements per task (1040.0"), "{}", polling.figures);
     }
 }

@@ -39,7 +39,7 @@ const QUICK_CHANGES: u32 = 40;
 /// Most changes of a batch.
 const BATCH: u8 = 8;
 
-/// Share of the changes, as a divisor, that is queued while others are tested.
+/// One change in this many is queued while others are tested.
 const LATE: usize = 4;
 
 /// A person moves the branch once for this many changes.
