@@ -91,6 +91,17 @@ pub fn is_label(text: &str) -> bool {
         && !text.contains(|character: char| character.is_control() || character == ',')
 }
 
+/// Checks the labels of a task.
+pub fn check_labels(labels: &[String]) -> Result<(), TaskEditError> {
+    if labels.len() > MAX_LABELS {
+        return Err(TaskEditError::TooManyLabels);
+    }
+    match labels.iter().find(|label| !is_label(label)) {
+        Some(label) => Err(TaskEditError::Label(label.chars().take(MAX_LABEL_CHARS).collect())),
+        None => Ok(()),
+    }
+}
+
 /// Edit of a task's title, priority or labels. `None` leaves a field as it is.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskEdit {
@@ -114,14 +125,7 @@ impl TaskEdit {
         if self.title.as_deref().is_some_and(|title| !is_title(title)) {
             return Err(TaskEditError::Title);
         }
-        let labels = self.labels.as_deref().unwrap_or_default();
-        if labels.len() > MAX_LABELS {
-            return Err(TaskEditError::TooManyLabels);
-        }
-        match labels.iter().find(|label| !is_label(label)) {
-            Some(label) => Err(TaskEditError::Label(label.chars().take(MAX_LABEL_CHARS).collect())),
-            None => Ok(()),
-        }
+        check_labels(self.labels.as_deref().unwrap_or_default())
     }
 }
 

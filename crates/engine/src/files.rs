@@ -1,10 +1,42 @@
 //! Operations on files: those that agents may have replaced, and those that must not be lost.
 
+use std::fs::{File, TryLockError};
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use tokio::fs;
 use tokio::io::AsyncWriteExt as _;
+
+/// Lock on a file. The system releases it if the process dies.
+#[derive(Debug)]
+pub struct FileLock(#[expect(dead_code, reason = "held for as long as it lives")] File);
+
+impl FileLock {
+    /// Acquires the lock if it is free.
+    pub fn try_acquire(path: &Path) -> io::Result<Option<Self>> {
+        let file = Self::open(path)?;
+        match file.try_lock() {
+            Ok(()) => Ok(Some(Self(file))),
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Err(TryLockError::Error(source)) => Err(source),
+        }
+    }
+
+    /// Waits for the lock.
+    pub async fn acquire(path: PathBuf) -> io::Result<Self> {
+        // The only call in this crate that blocks for longer than disk access.
+        let locked = tokio::task::spawn_blocking(move || {
+            let file = Self::open(&path)?;
+            file.lock()?;
+            Ok(Self(file))
+        });
+        locked.await.map_err(io::Error::other)?
+    }
+
+    fn open(path: &Path) -> io::Result<File> {
+        File::options().create(true).append(true).open(path)
+    }
+}
 
 /// Writes a file atomically, so that it survives a crash. A full disk is an error and leaves the file as it
 /// was.

@@ -9,7 +9,6 @@ mod default_branch;
 mod maintenance;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -19,6 +18,7 @@ use tamma_core::ids::{self, CommitId, ProjectId, TaskId};
 use tamma_core::repository_address::{AddressError, RepositoryAddress};
 use tokio::fs;
 
+use crate::files::FileLock;
 use crate::git::{self, Git, GitCommand, QUERY_LIMIT, TRANSFER_LIMIT, remote_arguments};
 use crate::missing_content::MissingContent;
 use crate::sparse::SparseFolders;
@@ -158,10 +158,6 @@ type KnownMissingContent = (SparseFolders, MissingContent);
 
 /// Maximum number of commits whose missing content is cached. They are base commits, which tasks share.
 const MAX_KNOWN_CONTENT: usize = 100;
-
-/// Lock on a mirror's worktree list, or on one worktree. The system releases it if the process
-/// dies.
-pub(crate) struct FileLock(#[expect(dead_code, reason = "held for as long as it lives")] File);
 
 impl Mirror {
     /// Opens the mirror of a project, and creates it if needed.
@@ -336,7 +332,7 @@ impl Mirror {
 
     /// Locks the list of worktrees, and waits if it is locked.
     pub(crate) async fn lock(&self) -> Result<FileLock, Error> {
-        FileLock::acquire(self.path.with_extension("lock")).await
+        lock_file(self.path.with_extension("lock")).await
     }
 }
 
@@ -388,33 +384,14 @@ impl KnownCommits {
     }
 }
 
-impl FileLock {
-    /// Acquires the lock if it is free.
-    pub(crate) fn try_acquire(path: &Path) -> Result<Option<Self>, Error> {
-        let failed = |source| disk_error("lock", path)(source);
-        let file = File::options().create(true).append(true).open(path).map_err(failed)?;
-        match file.try_lock() {
-            Ok(()) => Ok(Some(Self(file))),
-            Err(std::fs::TryLockError::WouldBlock) => Ok(None),
-            Err(std::fs::TryLockError::Error(source)) => Err(failed(source)),
-        }
-    }
+/// Waits for the lock on a mirror's worktree list, or on one worktree.
+pub(crate) async fn lock_file(path: PathBuf) -> Result<FileLock, Error> {
+    FileLock::acquire(path.clone()).await.map_err(disk_error("lock", &path))
+}
 
-    /// Waits for the lock.
-    pub(crate) async fn acquire(path: PathBuf) -> Result<Self, Error> {
-        let lock_path = path.clone();
-        // The only call in this crate that blocks for longer than disk access.
-        let locked = tokio::task::spawn_blocking(move || {
-            let file = File::options().create(true).append(true).open(&lock_path)?;
-            file.lock()?;
-            Ok(file)
-        })
-        .await;
-        match locked {
-            Ok(file) => file.map(Self).map_err(disk_error("lock", &path)),
-            Err(stopped) => Err(disk_error("lock", &path)(io::Error::other(stopped))),
-        }
-    }
+/// Acquires such a lock if it is free.
+pub(crate) fn try_lock_file(path: &Path) -> Result<Option<FileLock>, Error> {
+    FileLock::try_acquire(path).map_err(disk_error("lock", path))
 }
 
 /// Returns the newest commit of a branch in a remote repository, or of its `HEAD`. Fetches nothing.

@@ -13,7 +13,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::fs::{File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
@@ -32,7 +31,7 @@ use tokio::time::{Instant, sleep};
 use uuid::Uuid;
 
 use self::launch::MARKER_VARIABLE;
-use crate::files::replace_file;
+use crate::files::{FileLock, replace_file};
 
 mod cgroup;
 pub mod launch;
@@ -258,10 +257,6 @@ pub struct ProcessRecords {
     folder: PathBuf,
 }
 
-/// Claim of a worker on a data directory. The system releases it if the process dies.
-#[derive(Debug)]
-pub struct DataClaim(#[expect(dead_code, reason = "held for as long as it lives")] File);
-
 impl ProcessRecords {
     /// Opens the records in a data directory and creates their folder if needed.
     pub async fn open(data: &Path) -> Result<Self, Error> {
@@ -274,19 +269,17 @@ impl ProcessRecords {
         }
     }
 
-    /// Claims the data directory for one worker. Two workers would stop each other's agents, which either
-    /// could take for a failure of its agent.
-    pub fn claim(&self) -> Result<DataClaim, Error> {
+    /// Claims the data directory for one worker. Two workers on it would stop each other's agents, and take
+    /// that for failures.
+    pub fn claim(&self) -> Result<FileLock, Error> {
         let path = self.folder.join("worker.lock");
-        let failed = |source| Error::Record { path: path.clone(), source };
-        let file = File::options().create(true).append(true).open(&path).map_err(failed)?;
-        match file.try_lock() {
-            Ok(()) => Ok(DataClaim(file)),
-            Err(TryLockError::WouldBlock) => {
+        match FileLock::try_acquire(&path) {
+            Ok(Some(lock)) => Ok(lock),
+            Ok(None) => {
                 let data = self.folder.parent().unwrap_or(&self.folder).to_owned();
                 Err(Error::InUse { data })
             }
-            Err(TryLockError::Error(source)) => Err(failed(source)),
+            Err(source) => Err(Error::Record { path, source }),
         }
     }
 
@@ -344,12 +337,11 @@ impl ProcessRecords {
     /// A task has one job at a time, so an earlier run has been abandoned. It is stopped even if
     /// its owner is alive. If a later run is on record, `run` itself is refused.
     pub async fn take_over(&self, run: RunId, grace: Duration) -> Result<(), Error> {
-        let order = |run: RunId| (run.job_number, run.generation);
         for record in self.all().await?.into_iter().filter(|record| record.run.task == run.task) {
-            if order(record.run) > order(run) {
+            if record.run > run {
                 return Err(Error::Superseded { run, by: record.run });
             }
-            if order(record.run) < order(run) {
+            if record.run < run {
                 record.terminate(record.owns_group(), grace).await?;
                 self.remove(&record).await?;
             }

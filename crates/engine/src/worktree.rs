@@ -40,9 +40,10 @@ pub use self::patch::{ChangePatch, TouchedFiles};
 use self::refs::{RUN_TRAILER, TaskRefs};
 pub(crate) use self::refs::{aside_ref, work_ref};
 use self::snapshot::Snapshot;
+use crate::files::FileLock;
 use crate::files::replace_file;
 use crate::git::{self, GitCommand};
-use crate::mirror::{Error, FileLock, Mirror, disk_error, task_branch};
+use crate::mirror::{Error, Mirror, disk_error, lock_file, task_branch};
 use crate::private_git::{PrivateGit, PrivateGitSource, is_private_link};
 use crate::process::{ProcessRecords, RunId};
 use crate::setup::{self, SetupCommand, SetupOutcome, SetupPlace, SetupRecord};
@@ -436,8 +437,7 @@ impl Worktree {
 
     /// Locks this worktree, and waits if it is locked.
     async fn lock(&self) -> Result<FileLock, Error> {
-        FileLock::acquire(self.mirror.data.join("worktrees").join(format!("{}.lock", self.task)))
-            .await
+        lock_file(self.mirror.data.join("worktrees").join(format!("{}.lock", self.task))).await
     }
 
     async fn create_commit(

@@ -199,6 +199,7 @@ mod tests {
                 assert_eq!((read.expect("valid"), opened), (length, bytes));
             }
         }
+        assert_eq!(compress(&[7; 256]).expect("compressed").len(), 5 + 256, "stored as it is");
         assert!(compress(&[7; 257]).expect("compressed").len() < 30);
     }
 

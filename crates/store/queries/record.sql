@@ -182,8 +182,9 @@ begun AS (
     WHERE $14::bigint IS NOT NULL AND $15::text IS NOT NULL
     ON CONFLICT (task, ticket) DO UPDATE SET
         process = excluded.process,
-        others = other_processes(inline_jobs, excluded.process)
-    RETURNING cardinality(others)::bigint AS lost
+        others = other_processes(inline_jobs, excluded.process),
+        starts = inline_jobs.starts + 1
+    RETURNING cardinality(others)::bigint AS lost, starts
 ),
 told AS (
     SELECT pg_notify('tamma_entries', $1::text || ' ' || max(logged.sequence)) AS done
@@ -192,4 +193,5 @@ told AS (
 SELECT
     (SELECT count(*) FROM told) AS "told!",
     (SELECT facts FROM moved) AS facts,
-    (SELECT lost FROM begun) AS lost
+    (SELECT lost FROM begun) AS lost,
+    (SELECT starts FROM begun) AS starts

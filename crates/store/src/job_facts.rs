@@ -7,8 +7,9 @@ use tamma_core::task::Task;
 use tamma_core::task_loop::TaskLoop;
 
 use crate::connection::Store;
-use crate::encoding::{read, read_number};
+use crate::encoding::read;
 use crate::error::{CorruptData, Result};
+use crate::inline_jobs::UnendedStarts;
 use crate::projects::RegisteredProject;
 use crate::steps::task_not_found;
 
@@ -22,9 +23,8 @@ pub struct JobFacts {
     /// Revision of the knowledge that applies to the project, as in
     /// [`Store::knowledge_revision`].
     pub knowledge_revision: u64,
-    /// Number of processes that started the job inside a workflow task and probably died; `None` if
-    /// this one was not recorded.
-    pub lost_processes: Option<u32>,
+    /// Starts of the job inside a workflow task that have not ended; `None` if this one was not recorded.
+    pub unended_starts: Option<UnendedStarts>,
 }
 
 /// Job whose steps were stored before.
@@ -52,17 +52,20 @@ struct ProjectColumns {
 
 impl JobFacts {
     /// Decodes the facts that a statement returned.
-    pub(crate) fn decode(task: TaskId, facts: Value, lost: Option<i64>) -> Result<Self> {
+    pub(crate) fn decode(
+        task: TaskId,
+        facts: Value,
+        unended_starts: Option<UnendedStarts>,
+    ) -> Result<Self> {
         let whose = |damage: CorruptData| damage.with_key(task.to_string());
         let Row { task, project, knowledge_revision } = read("task", facts).map_err(whose)?;
-        let lost = lost.map(|lost| read_number("inline job", lost)).transpose().map_err(whose)?;
         let id = task.project;
         let project = project.map(|ProjectColumns { name, repository }| RegisteredProject {
             id,
             name,
             repository,
         });
-        Ok(Self { task, project, knowledge_revision, lost_processes: lost })
+        Ok(Self { task, project, knowledge_revision, unended_starts })
     }
 }
 

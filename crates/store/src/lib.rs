@@ -92,6 +92,7 @@ pub use history::RecordedEntry;
 pub use identities::{
     CheckedLogin, EndedLogin, Identity, LoginCheck, NewLogin, NewSignInFlow, WaitingDevice,
 };
+pub use inline_jobs::UnendedStarts;
 pub use installation_metrics::InstallationMetrics;
 pub use intake::{ForgeCursor, IssueTask};
 pub use iterations::{IterationOutcome, IterationRecord};

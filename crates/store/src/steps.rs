@@ -19,6 +19,7 @@ use self::rows::{Projection, StepRows};
 use crate::connection::Store;
 use crate::encoding::{json, read};
 use crate::error::{Conflict, Error, Result};
+use crate::inline_jobs::UnendedStarts;
 use crate::job_facts::JobFacts;
 use crate::texts::rules_text;
 
@@ -191,7 +192,13 @@ impl Store {
         )
         .fetch_one(&self.steps)
         .await?;
-        row.facts.map(|facts| JobFacts::decode(task, facts, row.lost)).transpose()
+        let starts = match (row.lost, row.starts) {
+            (Some(lost), Some(starts)) => Some(
+                UnendedStarts::decode(lost, starts).map_err(|it| it.with_key(task.to_string()))?,
+            ),
+            _ => None,
+        };
+        row.facts.map(|facts| JobFacts::decode(task, facts, starts)).transpose()
     }
 
     /// Returns the last stored step of a task and the length of its history.

@@ -397,10 +397,12 @@ impl Store {
             }
         };
         let older = async {
-            match &filter.text {
-                Some(_) if scope.has_older => self.newest_closed(filter, &scope, each).await,
-                _ => Ok(Vec::new()),
+            let closed = &scope.closed.states;
+            // No states would stand for all.
+            if filter.text.is_none() || !scope.has_older || closed.is_empty() {
+                return Ok(Vec::new());
             }
+            self.newest_in_states(filter, Some(false), closed, None, each).await
         };
         let (counts, mut ids, older) = tokio::try_join!(counts, ids, older)?;
         ids.extend(older);
@@ -525,27 +527,6 @@ impl Store {
             &states,
             &oldest,
             i64::from(each),
-        )
-        .fetch_all(&self.lists)
-        .await
-    }
-
-    /// Returns the newest closed tasks, also those that a board does not cover.
-    async fn newest_closed(
-        &self,
-        filter: &TaskFilter,
-        scope: &BoardScope,
-        limit: u32,
-    ) -> sqlx::Result<Vec<Uuid>> {
-        filtered!(
-            query_scalar,
-            "SELECT id FROM tasks WHERE NOT live AND",
-            "AND state = ANY($12::text[]) ORDER BY id DESC LIMIT $13",
-            self,
-            filter,
-            false,
-            &scope.closed.states,
-            i64::from(limit),
         )
         .fetch_all(&self.lists)
         .await

@@ -38,7 +38,7 @@ use crate::aftercare::Aftercare;
 use crate::clock::now;
 use crate::config::WorkerConfig;
 use crate::error::Error;
-use crate::heartbeats::MAX_LOST_PROCESSES;
+use crate::heartbeats::too_many_lost;
 use crate::job_context::{JobContext, WorkflowCallbacks};
 use crate::maintenance::{self, MaintenanceSwitch};
 use crate::merge_queue::MergeQueueActivities;
@@ -46,6 +46,7 @@ use crate::pipeline::PipelineActivities;
 use crate::repositories::Repositories;
 use crate::results::Results;
 use crate::retry::retry_until_stopped;
+use crate::running_attempts::RunningAttempt;
 use crate::services::Services;
 use crate::step_writer::{StepWriter, as_divergence};
 use crate::task_trace;
@@ -157,13 +158,15 @@ impl Activities {
                 return Ok(result.without_report());
             }
         } else if let Some(process) = process {
-            self.check_lost_processes(key, process, &facts).await?;
+            self.check_unended_starts(key, process, &facts).await?;
         }
         let fault_injection = self.services.config.fault_injection.clone();
+        let abandoned = running.as_ref().map(RunningAttempt::abandoned).unwrap_or_default();
         let ctx = JobContext {
             request,
             attempt,
             stop,
+            abandoned,
             callbacks,
             rules: saved.rules,
             task_loop,
@@ -186,30 +189,28 @@ impl Activities {
         };
         ctx.fault_point("done")?;
         // Probably it failed because it was stopped, and a later attempt must not return that.
-        if ctx.stop.is_cancelled() && has_failed(&result) {
+        if ctx.stop.is_cancelled() && is_failure(&result) {
             return Err(Error::Stopped);
         }
-        if let Some(running) = &running {
-            running.check_not_abandoned()?;
-        }
         let result = self.with_earlier_usage(&ctx, result).await;
+        ctx.check_not_abandoned()?;
         self.results.save(key, &result, &ctx.stop).await?;
         Ok(result.without_report())
     }
 
-    /// Fails if too many processes ended during a job inside a workflow task. The start of the job is
-    /// recorded with its steps, or here if they were stored already.
-    async fn check_lost_processes(
+    /// Fails if a job inside a workflow task was started too often without an end, or too many processes ended
+    /// during it. The start of the job is recorded with its steps, or here if they were stored already.
+    async fn check_unended_starts(
         &self,
         key: (TaskId, u32),
         process: &str,
         facts: &JobFacts,
     ) -> Result<(), Error> {
-        let lost = match facts.lost_processes {
-            Some(lost) => lost,
+        let starts = match facts.unended_starts {
+            Some(starts) => starts,
             None => self.services.store.begin_inline_job(key, process).await?,
         };
-        if lost < MAX_LOST_PROCESSES { Ok(()) } else { Err(Error::LostWorkers(lost)) }
+        too_many_lost(starts.lost_processes, starts.earlier).map_or(Ok(()), Err)
     }
 
     /// Records the end of a job inside a workflow task that has failed. The next step of the task
@@ -318,7 +319,7 @@ fn add_earlier_usage(result: JobResult, own: RunNumber, totals: &[ModelCallTotal
 }
 
 /// Returns `true` if a job ended without having done its work.
-fn has_failed(result: &JobResult) -> bool {
+fn is_failure(result: &JobResult) -> bool {
     matches!(result, JobResult::Finished { outcome: Outcome::Failed(_), .. })
 }
 

@@ -11,7 +11,7 @@ use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
 use self::lost_attempts::AttemptHeartbeat;
-pub(crate) use self::lost_attempts::MAX_LOST_PROCESSES;
+pub(crate) use self::lost_attempts::too_many_lost;
 use crate::error::Error;
 
 /// Shortest interval of heartbeats.

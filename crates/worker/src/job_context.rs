@@ -60,6 +60,8 @@ pub(crate) struct JobContext {
     pub(crate) attempt: u32,
     /// Cancelled when the job must stop.
     pub(crate) stop: CancellationToken,
+    /// Cancelled when a later attempt at the job has started beside this one, because it did not stop.
+    pub(crate) abandoned: CancellationToken,
     pub(crate) callbacks: WorkflowCallbacks,
     /// Rules that the task is pinned to.
     pub(crate) rules: Arc<Rules>,
@@ -81,6 +83,11 @@ impl JobContext {
             tokio::time::timeout(ANNOUNCE_TIMEOUT, (self.callbacks.announce_start)(started));
         let silent = || Error::Temporal("the workflow did not answer in time".to_owned());
         until_stopped(&self.stop, async { announced.await.map_err(|_| silent())? }).await
+    }
+
+    /// Fails if a later attempt has started beside this one, whose effects and result must not count then.
+    pub(crate) fn check_not_abandoned(&self) -> Result<(), Error> {
+        if self.abandoned.is_cancelled() { Err(Error::Stopped) } else { Ok(()) }
     }
 
     /// Returns the ID for processes of this job.

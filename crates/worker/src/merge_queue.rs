@@ -508,6 +508,7 @@ impl MergeQueueActivities {
             },
             attempt,
             stop,
+            abandoned: CancellationToken::new(),
             callbacks: announce.into(),
             rules,
             task_loop,

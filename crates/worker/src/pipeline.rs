@@ -230,7 +230,8 @@ impl PipelineActivities {
         let job_number = request.job_number;
         let run = RunId { task: key, job_number, generation: attempt };
         let running = self.services.attempts.begin(run, &stop).await?;
-        let ctx = self.context(request, attempt, stop).await?;
+        let mut ctx = self.context(request, attempt, stop).await?;
+        ctx.job.abandoned = running.abandoned();
         ctx.job.fault_point("written down")?;
         // Stop processes of an earlier attempt before touching its worktree.
         self.services.stop_earlier_attempts(&ctx.job).await?;
@@ -264,7 +265,7 @@ impl PipelineActivities {
             let seconds = u32::try_from((until - at).num_seconds().max(0)).unwrap_or(u32::MAX);
             return Ok(PhaseResult::RetryAfter { seconds: seconds.max(MIN_QUOTA_WAIT_SECONDS) });
         }
-        running.check_not_abandoned()?;
+        ctx.job.check_not_abandoned()?;
         // Before the result is stored, so that no host can return it without the files.
         save_checkpoint(&worktree, &ctx.job.stop).await?;
         let result = self.to_result(&ctx, end, (at, took_ms)).await?;
@@ -303,6 +304,7 @@ impl PipelineActivities {
         if end.is_doubtful(&ctx.job.stop) {
             return Err(Error::Stopped);
         }
+        ctx.job.check_not_abandoned()?;
         let finished = FinishedPhase::now(ctx.job.task_loop.since, end);
         if !matches!(finished.end.kind, PhaseEndKind::NotBefore(_)) {
             let (key, job_number) = (ctx.request.pipeline.as_task(), ctx.request.job_number);
@@ -318,10 +320,12 @@ impl PipelineActivities {
         let (unsaved, phase) = (self.unsaved.clone(), ctx.phase());
         let (key, job_number) = (ctx.request.pipeline.as_task(), ctx.request.job_number);
         let (started, stop) = (ctx.job.task_loop.since, ctx.job.stop.clone());
+        let abandoned = ctx.job.abandoned.clone();
         Arc::new(move |run: AgentRun| {
-            let is_final = !matches!(run.report.end, RunEnd::Cancelled | RunEnd::Quota { .. });
+            let was_stopped = matches!(run.report.end, RunEnd::Cancelled | RunEnd::Quota { .. });
             let finished = FinishedPhase::now(started, agent_phase::phase_end(run, &phase));
-            let is_final = is_final && !finished.end.is_doubtful(&stop);
+            let is_final =
+                !was_stopped && !finished.end.is_doubtful(&stop) && !abandoned.is_cancelled();
             let unsaved = unsaved.clone();
             Box::pin(async move {
                 if is_final {
@@ -562,6 +566,7 @@ impl PipelineActivities {
             },
             attempt,
             stop,
+            abandoned: CancellationToken::new(),
             callbacks: announce.into(),
             rules,
             task_loop,

@@ -5,7 +5,6 @@
 //! the processes of the earlier one, which would take this for a failure of its agent and save that as the
 //! result of the job.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -15,8 +14,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::error::Error;
 
-/// Time for which a later attempt waits for the end of earlier ones.
-const MAX_WAIT: Duration = Duration::from_secs(20);
+/// Time for which a later attempt waits for the end of earlier ones. The end of a run saves its record and
+/// uploads its transcript, which takes up to a minute and a half.
+const MAX_WAIT: Duration = Duration::from_mins(2);
 
 /// Attempts that run on this worker. Clones share them.
 #[derive(Debug, Clone, Default)]
@@ -29,8 +29,8 @@ struct Attempt {
     stop: CancellationToken,
     /// Cancelled when the attempt has ended.
     ended: CancellationToken,
-    /// A later attempt has started without waiting any longer.
-    is_abandoned: AtomicBool,
+    /// Cancelled when a later attempt has started without waiting any longer.
+    abandoned: CancellationToken,
 }
 
 /// Registration of an attempt. Dropping it marks the end of the attempt.
@@ -44,8 +44,9 @@ impl RunningAttempts {
     /// Registers an attempt, stops the earlier ones at this job and at earlier jobs of its task, and waits
     /// until they have ended. A task has one job at a time, so nobody waits for their results.
     ///
-    /// Fails while a later attempt runs: Temporal's message about this one was late. If numbers have
-    /// started again because the workflow was reset, the later attempt ends with its next heartbeat.
+    /// Fails while a later attempt runs that is not abandoned: Temporal's message about this one was late. If
+    /// numbers have started again because the workflow was reset, the later attempt ends with its next
+    /// heartbeat.
     pub(crate) async fn begin(
         &self,
         run: RunId,
@@ -60,21 +61,22 @@ impl RunningAttempts {
         run: RunId,
         stop: &CancellationToken,
     ) -> Result<RunningAttempt, Error> {
-        let ended = CancellationToken::new();
-        let is_abandoned = AtomicBool::new(false);
-        let attempt = Arc::new(Attempt { run, stop: stop.clone(), ended, is_abandoned });
+        let (ended, abandoned) = (CancellationToken::new(), CancellationToken::new());
+        let attempt = Arc::new(Attempt { run, stop: stop.clone(), ended, abandoned });
         let earlier = self.register(&attempt)?;
         let running = RunningAttempt { attempts: self.clone(), attempt };
         for earlier in &earlier {
             tracing::info!(%run, earlier = %earlier.run, "stopping an earlier attempt");
             earlier.stop.cancel();
         }
+        // One attempt has waited for an abandoned one already.
+        let awaited = earlier.iter().filter(|it| !it.abandoned.is_cancelled());
         tokio::select! {
-            _ = join_all(earlier.iter().map(|it| it.ended.cancelled())) => {}
+            _ = join_all(awaited.map(|it| it.ended.cancelled())) => {}
             () = tokio::time::sleep(limit) => {
                 tracing::warn!(%run, "an earlier attempt has not stopped; continuing without its end");
                 for earlier in &earlier {
-                    earlier.is_abandoned.store(true, Ordering::SeqCst);
+                    earlier.abandoned.cancel();
                 }
             }
             () = stop.cancelled() => return Err(Error::Stopped),
@@ -85,12 +87,12 @@ impl RunningAttempts {
     /// Registers an attempt and returns the earlier ones of its task. One with the same number is earlier
     /// too: numbers start again when a workflow requests a job another time.
     fn register(&self, attempt: &Arc<Attempt>) -> Result<Vec<Arc<Attempt>>, Error> {
-        let order = |run: RunId| (run.job_number, run.generation);
         let run = attempt.run;
         let mut attempts = self.lock();
         let others: Vec<_> =
             attempts.iter().filter(|it| it.run.task == run.task).cloned().collect();
-        if let Some(later) = others.iter().find(|it| order(it.run) > order(run)) {
+        let is_current = |it: &&Arc<Attempt>| it.run > run && !it.abandoned.is_cancelled();
+        if let Some(later) = others.iter().find(is_current) {
             return Err(Error::Outdated { run, by: later.run });
         }
         attempts.push(attempt.clone());
@@ -103,9 +105,10 @@ impl RunningAttempts {
 }
 
 impl RunningAttempt {
-    /// Fails if a later attempt has started beside this one, whose result must not count then.
-    pub(crate) fn check_not_abandoned(&self) -> Result<(), Error> {
-        if self.attempt.is_abandoned.load(Ordering::SeqCst) { Err(Error::Stopped) } else { Ok(()) }
+    /// Returns a token that is cancelled when a later attempt has started beside this one, whose effects and
+    /// result must not count then.
+    pub(crate) fn abandoned(&self) -> CancellationToken {
+        self.attempt.abandoned.clone()
     }
 }
 
@@ -118,6 +121,8 @@ impl Drop for RunningAttempt {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use tamma_core::ids::TaskId;
 
     use super::*;
@@ -132,9 +137,15 @@ mod tests {
             let attempts = RunningAttempts::default();
             let (stop, later_stop) = (CancellationToken::new(), CancellationToken::new());
             let first = attempts.begin(earlier, &stop).await.expect("begun");
-            let later = attempts.begin(run(4, 2), &later_stop);
+            let has_ended = Cell::new(false);
+            let later = async {
+                let later = attempts.begin(run(4, 2), &later_stop).await.expect("begun");
+                assert!(has_ended.get(), "{earlier} still runs");
+                later
+            };
             let end = async {
                 stop.cancelled().await;
+                has_ended.set(true);
                 drop(first);
             };
             let (later, ()) = tokio::join!(later, end);
@@ -148,11 +159,11 @@ mod tests {
     async fn an_attempt_that_does_not_stop_has_no_result() {
         let attempts = RunningAttempts::default();
         let first = attempts.begin(run(4, 1), &CancellationToken::new()).await.expect("begun");
-        first.check_not_abandoned().expect("nobody waits for its end");
+        assert!(!first.abandoned().is_cancelled(), "nobody waits for its end");
         let (limit, stop) = (Duration::from_millis(10), CancellationToken::new());
         let second = attempts.begin_within(limit, run(4, 2), &stop).await.expect("begun");
-        assert!(matches!(first.check_not_abandoned(), Err(Error::Stopped)));
-        second.check_not_abandoned().expect("the later attempt counts");
+        assert!(first.abandoned().is_cancelled());
+        assert!(!second.abandoned().is_cancelled(), "the later attempt counts");
     }
 
     #[tokio::test]
@@ -168,6 +179,18 @@ mod tests {
         let _other = attempts.begin(other, &stop).await.expect("begun");
         assert!(!stop.is_cancelled());
         assert_eq!(attempts.lock().len(), 2);
+    }
+
+    #[tokio::test]
+    async fn an_abandoned_attempt_refuses_no_request() {
+        let attempts = RunningAttempts::default();
+        let _hanging =
+            attempts.begin(run(4, 100_001), &CancellationToken::new()).await.expect("begun");
+        let (limit, stop) = (Duration::from_millis(10), CancellationToken::new());
+        let deferred = attempts.begin_within(limit, run(4, 100_002), &stop).await.expect("begun");
+        drop(deferred);
+        // Numbers start again when the workflow requests the job another time.
+        attempts.begin_within(limit, run(4, 1), &stop).await.expect("begun");
     }
 
     #[tokio::test]

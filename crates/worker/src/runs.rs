@@ -634,6 +634,7 @@ impl AgentRunner {
         if report.end == RunEnd::Cancelled {
             return Err(Error::Stopped);
         }
+        ctx.check_not_abandoned()?;
         let approval_subjects = match &report.end {
             RunEnd::QuestionAsked { question } => {
                 let request = question.permission.as_ref();

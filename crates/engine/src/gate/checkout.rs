@@ -16,8 +16,9 @@ use tokio::fs;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
+use crate::files::FileLock;
 use crate::git::GitCommand;
-use crate::mirror::{Error, FileLock, Mirror, disk_error};
+use crate::mirror::{Error, Mirror, disk_error, lock_file, try_lock_file};
 use crate::private_git::{PrivateGit, PrivateGitSource};
 use crate::process::{ProcessRecords, RunId};
 use crate::setup::{self, SetupCommand, SetupOutcome, SetupPlace, SetupRecord};
@@ -195,7 +196,7 @@ impl GateCheckout {
         let location = CheckoutLocation::new(&mirror.data, user, id);
         let all = mirror.data.join(user);
         fs::create_dir_all(&all).await.map_err(disk_error("create", &all))?;
-        let lock = FileLock::acquire(location.lock()).await?;
+        let lock = lock_file(location.lock()).await?;
         let home = location.home();
         fs::create_dir_all(&home).await.map_err(disk_error("create", &home))?;
         Ok(Self { mirror: mirror.clone(), location, _lock: lock })
@@ -340,7 +341,7 @@ pub async fn remove_checkout(data: &Path, id: Uuid) -> Result<bool, Error> {
         if fs::symlink_metadata(&location.lock()).await.is_err() {
             continue;
         }
-        let Some(_lock) = FileLock::try_acquire(&location.lock())? else { return Ok(false) };
+        let Some(_lock) = try_lock_file(&location.lock())? else { return Ok(false) };
         for mirror in crate::workspaces::list_dirs(&data.join("mirrors")).await? {
             remove_path(&mirror.0.join("worktrees").join(location.name())).await?;
         }

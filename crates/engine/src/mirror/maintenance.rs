@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::fs;
 
-use super::{Error, FileLock, disk_error};
+use super::{Error, disk_error, try_lock_file};
 use crate::git::Git;
 
 /// Time limit of one mirror. Nobody can fetch or add a worktree meanwhile.
@@ -42,7 +42,7 @@ pub async fn maintain_mirrors(git: &Git, data: &Path) -> Result<MirrorMaintenanc
     }
     mirrors.sort();
     for mirror in mirrors {
-        let Some(_lock) = FileLock::try_acquire(&mirror.with_extension("lock"))? else {
+        let Some(_lock) = try_lock_file(&mirror.with_extension("lock"))? else {
             result.in_use += 1;
             continue;
         };

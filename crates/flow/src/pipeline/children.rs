@@ -13,7 +13,7 @@ use tamma_core::actor::Actor;
 use tamma_core::ids::{Name, TaskId};
 use tamma_core::pipeline::{PIPELINE_METADATA_KEY, PipelineEvent, StoryTask};
 use tamma_core::state::State;
-use tamma_core::task::Task;
+use tamma_core::task::{MAX_LABEL_CHARS, Task};
 use tamma_core::task_loop::{TaskReceived, begin};
 use temporalio_common::search_attributes::SearchAttributes;
 use temporalio_workflow::{
@@ -211,7 +211,7 @@ fn run_task(
             r#type: story_task.r#type,
             priority: story_task.priority,
             acceptance_criteria: story_task.acceptance_criteria.clone(),
-            labels: vec![format!("story:{}", request.story_id)],
+            labels: vec![story_label(&request.story_id)],
             depends_on,
             suggested_agent: None,
             issue_url: None,
@@ -251,4 +251,22 @@ fn run_task(
         (phase, id, completed)
     }
     .boxed_local()
+}
+
+/// Returns the label of the tasks of a story. An ID can be longer than a label.
+fn story_label(story_id: &str) -> String {
+    format!("story:{story_id}").chars().take(MAX_LABEL_CHARS).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use tamma_core::task::is_label;
+
+    use super::*;
+
+    #[test]
+    fn every_story_has_a_label() {
+        assert_eq!(story_label("checkout"), "story:checkout");
+        assert!(is_label(&story_label(&"x".repeat(100))));
+    }
 }

@@ -13,7 +13,7 @@ use tamma_core::format::capitalize;
 use tamma_core::ids::TaskId;
 use tamma_core::plan::Plan;
 use tamma_core::rules::Rules;
-use tamma_core::task::{MAX_TITLE_CHARS, Task, TaskEdit, is_title};
+use tamma_core::task::{MAX_TITLE_CHARS, Task, check_labels, is_title};
 use tamma_core::task_loop::{TaskLoop, TaskReceived, begin};
 use tamma_flow::{
     TASK_QUEUE, TaskWorkflow, WorkflowInput, WorkflowOrigin, search_attributes, workflow_id,
@@ -85,7 +85,9 @@ impl App {
         if is_used {
             return Err(Error::Refused(format!("task ID {id} is already used")));
         }
-        check_labels(&task)?;
+        check_labels(&task.labels).map_err(|error| {
+            Error::invalid(capitalize(&format!("{error}.")), "Correct the labels.")
+        })?;
         self.check_dependencies(&task).await?;
         check_suggested_agent(&task, &rules)?;
         let submitted_plan = match submitted_plan {
@@ -253,13 +255,6 @@ fn validate_new_task(new: &NewTask) -> Result<(), Error> {
         ));
     }
     Ok(())
-}
-
-fn check_labels(task: &Task) -> Result<(), Error> {
-    let labels = TaskEdit { labels: Some(task.labels.clone()), ..TaskEdit::default() };
-    labels
-        .validate()
-        .map_err(|error| Error::invalid(capitalize(&format!("{error}.")), "Correct the labels."))
 }
 
 /// Validates a submitted plan and returns it as JSON for storage.

@@ -31,7 +31,7 @@ async fn steps_return_the_task_its_project_and_the_revision_of_the_knowledge() {
     let (name, repository) = ("greeter".to_owned(), "/greeter".to_owned());
     assert_eq!(facts.project, Some(RegisteredProject { id: PROJECT, name, repository }));
     let revision = store.knowledge_revision(PROJECT).await.expect("revision");
-    assert_eq!((facts.knowledge_revision, facts.lost_processes), (revision, None));
+    assert_eq!((facts.knowledge_revision, facts.unended_starts), (revision, None));
     assert_eq!(save().await, None, "stored already");
     let stored = store.stored_job(recorded.task.id).await.expect("stored");
     assert_eq!((stored.facts, &stored.task_loop), (facts, recorded.it()));
@@ -50,10 +50,12 @@ async fn the_process_of_a_job_is_recorded_with_its_steps_and_ends_with_the_next_
     store.begin_inline_job(key, "a").await.expect("begun");
     let saved = store.save_steps_for_job(before, &recorded.rules, Some("b")).await;
     let facts = saved.expect("saved").expect("new steps");
-    assert_eq!(facts.lost_processes, Some(1), "the other process did not end it");
-    assert_eq!(store.begin_inline_job(key, "c").await.expect("begun"), 2);
+    let starts = facts.unended_starts.expect("recorded");
+    assert_eq!((starts.lost_processes, starts.earlier), (1, 1), "the other process did not end it");
+    assert_eq!(store.begin_inline_job(key, "c").await.expect("begun").lost_processes, 2);
     store.save_steps(last, &recorded.rules).await.expect("saved");
-    assert_eq!(store.begin_inline_job(key, "d").await.expect("begun"), 0, "it has ended");
+    let ended = store.begin_inline_job(key, "d").await.expect("begun");
+    assert_eq!((ended.lost_processes, ended.earlier), (0, 0), "it has ended");
 }
 
 #[tokio::test]

@@ -143,7 +143,8 @@ async fn starts_of_jobs_go_with_their_task() {
     let closed = RecordedTask::new(1, quick()).until(State::Completed);
     let open = RecordedTask::new(2, careful()).until(State::AwaitingApproval);
     let begin = async |recorded: &RecordedTask, process: &str| {
-        store.begin_inline_job((recorded.task.id, 9), process).await.expect("begun")
+        let begun = store.begin_inline_job((recorded.task.id, 9), process).await;
+        begun.expect("begun").lost_processes
     };
     for recorded in [&closed, &open] {
         save(&store, recorded).await;

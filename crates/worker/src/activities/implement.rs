@@ -107,12 +107,16 @@ pub(super) async fn implement(
     };
     let run = match run_with_checkpoints(services, ctx, &project, &worktree, assignment).await {
         Err(error) => {
-            save_checkpoint(&worktree, &ctx.stop).await?;
+            if !ctx.abandoned.is_cancelled() {
+                save_checkpoint(&worktree, &ctx.stop).await?;
+            }
             return Err(error);
         }
         Ok(run) => run,
     };
     ctx.fault_point("agent ended")?;
+    // The files may be those of a later attempt.
+    ctx.check_not_abandoned()?;
     let claims = match &run.report.end {
         RunEnd::Finished { submission: Submission::Result(result), .. } => Some(result.clone()),
         _ => None,
@@ -123,25 +127,35 @@ pub(super) async fn implement(
         return Ok(JobResult::finished(outcome).with_usage(run.report.usage).with_claims(claims));
     }
     if matches!(run.report.end, RunEnd::Finished { .. }) {
-        let (message, author) = (change_message(ctx, &plan), author());
-        let commit = || worktree.commit_all(job_number, &message, &author);
-        let outcome = match retry_while_disk_is_full(&ctx.stop, commit).await {
-            Ok(commit) => Outcome::RunFinished(commit),
-            // Another attempt would end the same way, so a person decides.
-            Err(error) if error.is_caused_by_change() => {
-                let text = format!("The change cannot be committed: {error}.");
-                let text = format_question(&text, &[], &[]);
-                let save = || services.store.save_text(&text);
-                let question = retry_until_stopped(&ctx.stop, save).await?;
-                Outcome::QuestionAsked { question, default_answer: None }
-            }
-            Err(error) => return Err(error.into()),
-        };
+        let outcome = commit_change(services, ctx, &worktree, &plan).await?;
         ctx.fault_point("committed")?;
         return Ok(JobResult::finished(outcome).with_usage(run.report.usage).with_claims(claims));
     }
     save_checkpoint(&worktree, &ctx.stop).await?;
     services.agents.handle_unfinished(ctx, run).await
+}
+
+/// Commits the change of a finished run. Returns a question for a person if it cannot be committed.
+async fn commit_change(
+    services: &Services,
+    ctx: &JobContext,
+    worktree: &Worktree,
+    plan: &Plan,
+) -> Result<Outcome, Error> {
+    let (message, author) = (change_message(ctx, plan), author());
+    let commit = || worktree.commit_all(ctx.request.job_number, &message, &author);
+    match retry_while_disk_is_full(&ctx.stop, commit).await {
+        Ok(commit) => Ok(Outcome::RunFinished(commit)),
+        // Another attempt would end the same way, so a person decides.
+        Err(error) if error.is_caused_by_change() => {
+            let text = format!("The change cannot be committed: {error}.");
+            let text = format_question(&text, &[], &[]);
+            let save = || services.store.save_text(&text);
+            let question = retry_until_stopped(&ctx.stop, save).await?;
+            Ok(Outcome::QuestionAsked { question, default_answer: None })
+        }
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Returns the message of the run's commit.

@@ -9,6 +9,7 @@ use tamma_engine::agent::{RunEnd, RunMode};
 use tamma_engine::submission::Submission;
 use tamma_engine::worktree::Worktree;
 use tamma_flow::activities::JobResult;
+use tamma_store::Conflict;
 
 use super::brief::{failure_brief, forget_setup, with_failed_setup};
 use crate::error::Error;
@@ -70,8 +71,8 @@ pub(super) async fn plan(
     match run.report.end {
         RunEnd::Finished { submission: Submission::Plan(mut plan), .. } => {
             estimate_missing_signals(ctx, &worktree, &mut plan).await?;
-            let save = || services.store.save_plan(ctx.task.id, version, &plan);
-            retry_until_stopped(&ctx.stop, save).await?;
+            ctx.check_not_abandoned()?;
+            let plan = save_plan(services, ctx, version, *plan).await?;
             services.contents.keep_plan(ctx.task.id, &plan);
             ctx.fault_point("plan saved")?;
             let result = planned_result(ctx, &plan, version);
@@ -84,6 +85,26 @@ pub(super) async fn plan(
             Ok(JobResult::finished(outcome).with_usage(run.report.usage))
         }
         _ => services.agents.handle_unfinished(ctx, run).await,
+    }
+}
+
+/// Saves a plan. Returns the stored one if another attempt was faster: a version never changes.
+async fn save_plan(
+    services: &Services,
+    ctx: &JobContext,
+    version: u32,
+    plan: Plan,
+) -> Result<Plan, Error> {
+    let save = || services.store.save_plan(ctx.task.id, version, &plan);
+    match retry_until_stopped(&ctx.stop, save).await {
+        Err(Error::Store(tamma_store::Error::Conflict(Conflict::DifferentPlan { .. }))) => {
+            tracing::warn!(version, "another attempt has saved a plan; using it");
+            Ok(services.store.plan(ctx.task.id, version).await?)
+        }
+        saved => {
+            saved?;
+            Ok(plan)
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::Error;
 
 /// Number of lost processes after which a job fails. Then a person decides.
-pub(crate) const MAX_LOST_PROCESSES: u32 = 5;
+const MAX_LOST_PROCESSES: u32 = 5;
 
 /// Number of attempts in a row without an end after which a job fails, although the processes may live. A
 /// job can keep its worker from sending heartbeats, and would start again and again.
@@ -56,14 +56,19 @@ impl AttemptHeartbeat {
 
     /// Returns the reason why the job must not be tried again, if there is one.
     pub(super) fn too_many_lost(&self) -> Option<Error> {
-        let lost = u32::try_from(self.lost.len()).unwrap_or(u32::MAX);
-        if lost >= MAX_LOST_PROCESSES {
-            Some(Error::LostWorkers(lost))
-        } else if self.unfinished >= MAX_LOST_ATTEMPTS {
-            Some(Error::LostAttempts(self.unfinished))
-        } else {
-            None
-        }
+        too_many_lost(u32::try_from(self.lost.len()).unwrap_or(u32::MAX), self.unfinished)
+    }
+}
+
+/// Returns the reason why a job must not be tried again after a number of lost processes, and of attempts in
+/// a row without an end.
+pub(crate) fn too_many_lost(processes: u32, attempts: u32) -> Option<Error> {
+    if processes >= MAX_LOST_PROCESSES {
+        Some(Error::LostWorkers(processes))
+    } else if attempts >= MAX_LOST_ATTEMPTS {
+        Some(Error::LostAttempts(attempts))
+    } else {
+        None
     }
 }
 

@@ -1,6 +1,6 @@
 //! Every activity fails at every step, then runs twice more. The task must end like one without
-//! failures. So must a task whose agent still runs when another attempt starts on the same worker, and one
-//! whose agent crashes while it is stopped.
+//! failures. So must a task whose agent still runs when another attempt starts on the same worker, one whose
+//! agent crashes while it is stopped, and one whose plan was saved by an attempt that no longer counts.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex};
 use tamma_core::actor::Actor;
 use tamma_core::history::EntryName;
 use tamma_core::ids::TaskId;
+use tamma_core::plan::Plan;
 use tamma_core::task_loop::{
     Command, EventKind, JobKind, JobUsage, Placement, State, StepRecord, TaskEvent, TaskLoop,
     TaskReceived, begin, step,
@@ -20,7 +21,7 @@ use tamma_flow::RunStarted;
 use tamma_flow::activities::{JobRequest, JobResult, PendingSteps, TaskSubmission};
 use tamma_store::RunEnd;
 use tamma_testkit::agent::{AgentStep, PromptCase};
-use tamma_testkit::sample::sample_script;
+use tamma_testkit::sample::{sample_plan, sample_script};
 use tamma_worker::{Activities, AnnounceStart, Error, FaultInjection};
 use tokio_util::sync::CancellationToken;
 
@@ -37,11 +38,13 @@ struct TaskDriver<'a> {
     disturbance: Disturbance,
 }
 
-/// What happens during the first attempt at implementing, besides failures of the worker.
+/// What happens during the first attempt at planning or implementing, besides failures of the worker.
 enum Disturbance {
     None,
     /// The agent never ends. Another attempt starts on the same worker.
     Endless(EndlessAgent),
+    /// Another attempt has saved this plan.
+    FasterPlan(Box<Plan>),
     /// The agent crashes, and the attempt is stopped. Later agents finish if this file exists.
     StoppedCrash(PathBuf, StopAtEnd),
 }
@@ -209,6 +212,11 @@ impl TaskDriver<'_> {
                 assert!(matches!(earlier, Err(Error::Stopped)), "{earlier:?}");
                 later
             }
+            // The first attempt does not look for a plan.
+            Disturbance::FasterPlan(plan) if request.job.kind() == JobKind::Plan => {
+                self.cluster.store.save_plan(request.pending.task, 1, plan).await.unwrap();
+                self.attempt(request, 1, announce).await
+            }
             _ => self.attempt(request, 1, announce).await,
         }
     }
@@ -332,6 +340,24 @@ async fn a_later_attempt_on_the_same_worker_is_not_the_failure_of_an_earlier_one
         .collect();
     ends.sort_unstable_by_key(|(attempt, _)| *attempt);
     assert_eq!(ends, [(1, Some(RunEnd::Cancelled)), (2, Some(RunEnd::Finished))]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_plan_of_a_faster_attempt_is_used() {
+    let cluster = Cluster::start(&sample_script(1)).await;
+    let config = cluster.config();
+    let records = ProcessRecords::open(&config.data_dir).await.unwrap();
+    let activities = Activities::new(config, cluster.store.clone(), records).await.unwrap();
+    let fault_countdown: FaultCountdown = Arc::new(AtomicI64::new(-1));
+    let faster = Plan { summary: "Of a faster attempt".to_owned(), ..sample_plan(1) };
+    let disturbance = Disturbance::FasterPlan(Box::new(faster.clone()));
+    let driver = TaskDriver { cluster: &cluster, activities, fault_countdown, disturbance };
+    let (outcome, _) = Box::pin(driver.run(1, None)).await;
+    assert_eq!((outcome.state, outcome.commits), (State::Completed, 1));
+    let used = cluster.store.plan(cluster.task(1).id, 1).await.unwrap();
+    assert_eq!(used.summary, faster.summary);
+    let runs = cluster.store.runs(cluster.task(1).id).await.unwrap();
+    assert_eq!(runs.iter().filter(|run| run.mode == "plan").count(), 1, "no planner runs again");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
