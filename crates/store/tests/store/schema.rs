@@ -1,5 +1,6 @@
 //! Compatibility of programs with older and newer schemas.
 
+use sqlx::migrate::Migrator;
 use sqlx::{Connection as _, Executor as _, PgConnection, PgPool};
 use tamma_store::{Error, SchemaStatus, UpgradeFinish};
 use tamma_testkit::postgres::TestDatabase;
@@ -39,6 +40,49 @@ async fn a_migration_that_waits_too_long_for_a_table_can_be_repeated() {
     request.rollback().await.expect("ended");
     store.migrate().await.expect("migrated");
     assert_eq!(store.schema_status().await.expect("a status"), SchemaStatus::Current);
+}
+
+/// Tasks with labels that no index takes.
+const LONG_LABELS: &str = "
+WITH project AS (
+    INSERT INTO projects (id, name, repository) VALUES (gen_random_uuid(), 'shop', '/shop')
+    RETURNING id
+)
+INSERT INTO tasks (
+    id, project, created_at, title, description, type, acceptance_criteria, labels, depends_on,
+    metadata, revision, memory, entries, priority, state, phase, live, paused, since, iterations,
+    retries, councils, spent_usd, spent_tokens, spend_estimated, failures
+)
+SELECT
+    gen_random_uuid(), project.id, now(), 'A task', '', 'feature', '[]',
+    ARRAY['short', (
+        SELECT string_agg(md5(task::text || part::text), '') FROM generate_series(1, 200) AS part
+    )],
+    '{}', '{}', 1, '{}', 1, 'medium', 'pending', 'plan', true, false, now(), 0, 0, 0, 0, 0, false, 0
+FROM project, generate_series(1, 200) AS task";
+
+#[tokio::test]
+async fn labels_of_any_length_do_not_stop_an_upgrade() {
+    let database = TestDatabase::empty().await.expect("test database");
+    let tasks = PgPool::connect(&database.url()).await.expect("connected");
+    // Migrations of the version that took such labels: 29 was written later.
+    let all = sqlx::migrate!();
+    let older = all.iter().filter(|it| it.version <= 32 && it.version != 29).cloned();
+    Migrator::with_migrations(older.collect()).run(&tasks).await.expect("an older schema");
+    tasks.execute(LONG_LABELS).await.expect("added");
+    // The old rows stay readable for a transaction that began before the upgrade.
+    let mut reader = tasks.begin().await.expect("begun");
+    reader.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ").await.expect("set");
+    reader.execute("SELECT").await.expect("read");
+
+    database.store().await.expect("connection").migrate().await.expect("migrated");
+    reader.rollback().await.expect("ended");
+    let lengths: Vec<i32> =
+        sqlx::query_scalar("SELECT DISTINCT char_length(unnest(labels)) FROM tasks ORDER BY 1")
+            .fetch_all(&tasks)
+            .await
+            .expect("read");
+    assert_eq!(lengths, [5, 50]);
 }
 
 #[tokio::test]
