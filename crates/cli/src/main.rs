@@ -6,6 +6,7 @@
 mod agents;
 mod background;
 mod client;
+mod clock_check;
 mod commands;
 mod commit_files;
 mod config_draft;

@@ -25,7 +25,7 @@ use crate::commands::backend_args::{BackendArgs, PromptArgs};
 use crate::endpoint::{self, Endpoint};
 use crate::progress::Progress;
 use crate::temporal_connection::TemporalTarget;
-use crate::{operator_file, span_export};
+use crate::{clock_check, operator_file, span_export};
 
 /// Time limit for connecting to a configured server.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
@@ -86,6 +86,11 @@ impl Backends {
             }
         }
         prepare_namespaces(&store, &temporal).await;
+        match clock_check::clock_problem(&store).await {
+            Ok(None) => {}
+            Ok(Some(problem)) => tracing::warn!(help = clock_check::HELP, "{problem}"),
+            Err(error) => tracing::warn!(%error, "failed to compare the clock with the database's"),
+        }
         step.finish("connected to the database and Temporal");
         Ok(Self { store, temporal, keys })
     }

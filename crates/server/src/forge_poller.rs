@@ -55,7 +55,7 @@ const MAX_OBSERVED: usize = 100;
 
 /// Duration of a lease on a forge. It is renewed for each repository, and is longer than the poll of
 /// one: a forge that does not respond ends it after one or two requests of 30 s.
-const LEASE: TimeDelta = TimeDelta::minutes(3);
+const LEASE: Duration = Duration::from_mins(3);
 
 /// Failure of a poll. Other repositories are polled anyway.
 #[derive(Debug, thiserror::Error)]
@@ -225,9 +225,8 @@ impl PollRounds {
             priority: Priority::Medium,
             since: self.started_at,
         };
-        let at = clock::now();
         let key = (Lease::ForgePoller, forge);
-        Ok(self.app.store.acquire_lease(key, &run, 1, (at, at + LEASE)).await?)
+        Ok(self.app.store.acquire_lease(key, &run, 1, LEASE).await?)
     }
 
     /// Polls the repositories of one forge. A failure concerns one repository, unless the forge accepts

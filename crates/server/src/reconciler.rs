@@ -94,10 +94,8 @@ impl Reconciler {
             priority: Priority::Medium,
             since: self.started_at,
         };
-        let (at, rounds) = (clock::now(), self.interval * 3);
-        let until = at + TimeDelta::from_std(rounds).unwrap_or(TimeDelta::minutes(3));
         let key = (Lease::Reconciler, "tasks");
-        Ok(self.app.store.acquire_lease(key, &run, 1, (at, until)).await?)
+        Ok(self.app.store.acquire_lease(key, &run, 1, self.interval * 3).await?)
     }
 
     /// Compares both sides once.

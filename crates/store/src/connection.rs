@@ -10,6 +10,7 @@ use std::time::Duration;
 use chrono::{Months, NaiveDate};
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{Connection as _, PgConnection, PgPool, Postgres, Transaction};
+use tamma_core::task_loop::Timestamp;
 
 use crate::error::Result;
 use crate::read_filter::ReadFilter;
@@ -86,6 +87,13 @@ impl Store {
     /// Checks that the database responds.
     pub async fn ping(&self) -> Result<()> {
         Ok(self.steps.acquire().await?.ping().await?)
+    }
+
+    /// Returns the time of the database's clock.
+    pub async fn database_time(&self) -> Result<Timestamp> {
+        Ok(sqlx::query_scalar!(r#"SELECT clock_timestamp() AS "time!""#)
+            .fetch_one(&self.steps)
+            .await?)
     }
 
     /// Begins a transaction that writes.

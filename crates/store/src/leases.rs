@@ -1,7 +1,10 @@
 //! Leases that limit concurrent runs, and provider blocks. Both are shared by all workers.
 //!
 //! A lease expires unless its holder renews it, so a crashed worker frees its capacity without any
-//! cleanup. Callers supply all timestamps; their clocks must agree to within one lease duration.
+//! cleanup. Only the database's clock counts, so a machine with a wrong clock neither ends the leases of
+//! others nor keeps its own for too long.
+
+use std::time::Duration;
 
 use strum::Display;
 use tamma_core::run_queue::{WaitingRun, runs_ahead};
@@ -31,28 +34,29 @@ pub enum LeaseResource {
 }
 
 impl Store {
-    /// Acquires a lease, or extends the one that the run already has.
+    /// Acquires a lease, or extends the one that the run already has. It expires after `duration`.
     ///
-    /// Returns `false` if the other holders of an unexpired lease at `at`, and the waiting runs that
-    /// come first, use up the limit. The run then waits in the queue of the resource: while it asks
+    /// Returns `false` if the other holders of an unexpired lease, and the waiting runs that come
+    /// first, use up the limit. The run then waits in the queue of the resource: while it asks
     /// again at least once per lease duration, it keeps its place.
     pub async fn acquire_lease(
         &self,
         (kind, key): (LeaseResource, &str),
         run: &WaitingRun,
         limit: u32,
-        (at, until): (Timestamp, Timestamp),
+        duration: Duration,
     ) -> Result<bool> {
         let kind = kind.to_string();
         let mut transaction = self.begin_writing().await?;
         // Serialise per key, so that two workers never count the same free slot.
-        sqlx::query!(
-            "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))",
+        let at: Timestamp = sqlx::query_scalar!(
+            r#"SELECT clock_timestamp() AS "at!"
+               FROM pg_advisory_xact_lock(hashtextextended($1, 0))"#,
             format!("{kind} {key}")
         )
-        .execute(&mut *transaction)
+        .fetch_one(&mut *transaction)
         .await?;
-        let oldest = at - (until - at);
+        let (oldest, until) = (at - duration, at + duration);
         let rows = sqlx::query!(
             "WITH over AS (
                 DELETE FROM run_queue WHERE kind = $1 AND key = $2 AND seen_at < $3
@@ -118,11 +122,16 @@ impl Store {
         Ok(acquired.is_some())
     }
 
-    /// Extends all leases of `holder` and returns how many it still has.
-    pub async fn renew_leases(&self, holder: &str, until: Timestamp) -> Result<u64> {
-        let renewed = sqlx::query!("UPDATE leases SET until = $2 WHERE holder = $1", holder, until)
-            .execute(&self.steps)
-            .await?;
+    /// Extends all leases of `holder`, which then expire after `duration`. Returns how many it still has.
+    pub async fn renew_leases(&self, holder: &str, duration: Duration) -> Result<u64> {
+        let renewed = sqlx::query!(
+            "UPDATE leases SET until = clock_timestamp() + make_interval(secs => $2)
+             WHERE holder = $1",
+            holder,
+            duration.as_secs_f64(),
+        )
+        .execute(&self.steps)
+        .await?;
         Ok(renewed.rows_affected())
     }
 

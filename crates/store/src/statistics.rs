@@ -252,11 +252,10 @@ impl Store {
     }
 
     /// Returns the number of unexpired leases by provider.
-    pub async fn provider_leases(&self, now: Timestamp) -> Result<Vec<(String, u64)>> {
+    pub async fn provider_leases(&self) -> Result<Vec<(String, u64)>> {
         let rows = sqlx::query!(
             "SELECT key, count(*) AS \"count!\" FROM leases
-             WHERE kind = 'provider' AND until > $1 GROUP BY key ORDER BY key",
-            now
+             WHERE kind = 'provider' AND until > clock_timestamp() GROUP BY key ORDER BY key"
         )
         .fetch_all(&self.steps)
         .await?;

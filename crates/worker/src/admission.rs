@@ -6,7 +6,6 @@
 
 use std::time::Duration;
 
-use chrono::TimeDelta;
 use tamma_core::operator::OperatorConfig;
 use tamma_core::run_queue::WaitingRun;
 use tamma_core::task_loop::Timestamp;
@@ -99,8 +98,7 @@ async fn acquire_leases(
     run: &WaitingRun,
 ) -> Result<bool, Error> {
     for (index, (key, limit)) in leases.iter().enumerate() {
-        let at = now();
-        if !store.acquire_lease(*key, run, *limit, (at, lease_expiry(at))).await? {
+        if !store.acquire_lease(*key, run, *limit, LEASE_DURATION).await? {
             for (key, _) in &leases[..index] {
                 store.release_lease(*key, &run.holder).await?;
             }
@@ -110,10 +108,6 @@ async fn acquire_leases(
     Ok(true)
 }
 
-fn lease_expiry(at: Timestamp) -> Timestamp {
-    at + TimeDelta::from_std(LEASE_DURATION).unwrap_or_default()
-}
-
 /// Renews the leases of a run until it ends.
 async fn renew_until_done(store: Store, holder: String, over: CancellationToken) {
     loop {
@@ -121,7 +115,7 @@ async fn renew_until_done(store: Store, holder: String, over: CancellationToken)
             () = tokio::time::sleep(RENEW_INTERVAL) => {}
             () = over.cancelled() => return,
         }
-        if let Err(error) = store.renew_leases(&holder, lease_expiry(now())).await {
+        if let Err(error) = store.renew_leases(&holder, LEASE_DURATION).await {
             tracing::warn!(%error, "failed to renew run lease; retrying");
         }
     }

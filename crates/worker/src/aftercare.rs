@@ -37,7 +37,7 @@ const FIRST_ROUND: Duration = Duration::from_secs(30);
 const ROUND_INTERVAL: Duration = Duration::from_mins(5);
 
 /// Duration of the lease, which every round renews.
-const LEASE: TimeDelta = TimeDelta::minutes(15);
+const LEASE: Duration = Duration::from_mins(15);
 
 /// Key of the lease.
 const LEASE_KEY: &str = "merges";
@@ -124,9 +124,8 @@ impl Aftercare {
             priority: Priority::Low,
             since: self.started_at,
         };
-        let at = now();
         let key = (Lease::Aftercare, LEASE_KEY);
-        Ok(self.store.acquire_lease(key, &run, 1, (at, at + LEASE)).await?)
+        Ok(self.store.acquire_lease(key, &run, 1, LEASE).await?)
     }
 
     async fn trace_project(&self, id: ProjectId, merges: &[WatchedMerge]) -> Result<(), Error> {

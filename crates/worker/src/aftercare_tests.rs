@@ -179,7 +179,7 @@ async fn another_worker_waits_for_the_lease() {
     world.merged(1, TaskType::Feature, first).await;
     let run = WaitingRun { holder: "other".to_owned(), priority: Priority::Low, since: now() };
     let key = (Lease::Aftercare, LEASE_KEY);
-    assert!(world.store.acquire_lease(key, &run, 1, (now(), now() + LEASE)).await.unwrap());
+    assert!(world.store.acquire_lease(key, &run, 1, LEASE).await.unwrap());
     world.commit("one\nlast\ntwo\n", "fix: it");
     world.aftercare.round().await.unwrap();
     assert_eq!(world.findings(1).await, []);

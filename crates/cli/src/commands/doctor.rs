@@ -16,13 +16,14 @@ use tamma_core::rules::{AgentRules, Rules, SandboxMode};
 use tamma_engine::sandbox;
 use tamma_keys::KeyFileError;
 use tamma_server::CertificateCheck;
+use tamma_store::Store;
 use tokio::process::Command;
 
 use super::backend_args::BackendArgs;
 use super::{config, forge};
 use crate::agents::{self, BUILT_IN_AGENTS, DetectedAgents, ModelAccess};
 use crate::services::{self, DataFolderLock, PostgresService, ProgramSearch, ProgramVersion};
-use crate::{data_folder, operator_file, output};
+use crate::{clock_check, data_folder, operator_file, output};
 
 /// Oldest supported git.
 const OLDEST_GIT: ProgramVersion = ProgramVersion { major: 2, minor: 34, patch: 0 };
@@ -247,8 +248,17 @@ async fn check_database(
     };
     // The URL can contain a password, so it is not printed.
     let help = "check --database or TAMMA_DATABASE_URL, and that the server is running";
-    match tokio::time::timeout(ANSWER_TIMEOUT, tamma_store::list_databases(url, "")).await {
-        Ok(Ok(_)) => DoctorCheck::passed(NAME, "configured database is reachable"),
+    let check = async {
+        // The pool of a store would try an unreachable server again and again.
+        tamma_store::list_databases(url, "").await?;
+        let store = Store::connect_with(url, 1).await?;
+        let problem = clock_check::clock_problem(&store).await;
+        store.close().await;
+        problem
+    };
+    match tokio::time::timeout(ANSWER_TIMEOUT, check).await {
+        Ok(Ok(None)) => DoctorCheck::passed(NAME, "configured database is reachable"),
+        Ok(Ok(Some(problem))) => DoctorCheck::warning(NAME, problem, clock_check::HELP),
         Ok(Err(error)) => {
             let error = anyhow::Error::from(error);
             let cause = error.root_cause();

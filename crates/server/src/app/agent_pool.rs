@@ -18,8 +18,7 @@ impl App {
         let mut running = store.active_runs().await?;
         let active_runs = running.len() as u64;
         let usage = store.agent_usage(now - STATS_PERIOD).await?;
-        let (leases, blocks) =
-            (store.provider_leases(now).await?, store.provider_blocks(now).await?);
+        let (leases, blocks) = (store.provider_leases().await?, store.provider_blocks(now).await?);
         let mut workers = Vec::new();
         let mut free_slots = 0;
         for (it, online) in store.workers().await? {

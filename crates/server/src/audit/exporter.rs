@@ -5,7 +5,6 @@
 
 use std::time::Duration;
 
-use chrono::TimeDelta;
 use futures_util::future::join_all;
 use tamma_connect::audit_export::{AuditReceiver, AuditSender, BATCH_TIMEOUT};
 use tamma_connect::message;
@@ -27,7 +26,7 @@ const BATCH_SIZE: u32 = 100;
 const _: () = assert!(BATCH_SIZE as usize == MAX_EXPORT_BATCH);
 
 /// Duration of the lease on a receiver. A batch is sent in less time.
-const LEASE_DURATION: TimeDelta = TimeDelta::minutes(1);
+const LEASE_DURATION: Duration = Duration::from_mins(1);
 const _: () = assert!(BATCH_TIMEOUT.as_secs() < 60);
 
 /// First and longest delay after a failure.
@@ -111,9 +110,7 @@ impl AuditExporter {
             priority: Priority::Medium,
             since: self.started_at,
         };
-        let at = clock::now();
-        let lease =
-            store.acquire_lease((Lease::AuditExport, key), &run, 1, (at, at + LEASE_DURATION));
+        let lease = store.acquire_lease((Lease::AuditExport, key), &run, 1, LEASE_DURATION);
         if !lease.await.map_err(Error::from)? {
             return Ok(false);
         }

@@ -1,8 +1,10 @@
 //! Leases and provider blocks that all workers share.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta};
+use sqlx::{Connection as _, Executor as _, PgConnection};
 use tamma_core::failure::FailureKind;
 use tamma_core::run_queue::WaitingRun;
 use tamma_core::task::Priority;
@@ -24,11 +26,50 @@ fn minute(minutes: i64) -> Timestamp {
     DateTime::UNIX_EPOCH + TimeDelta::days(20_000) + TimeDelta::minutes(minutes)
 }
 
-fn waiting(holder: &str, priority: Priority, since: i64) -> WaitingRun {
-    WaitingRun { holder: holder.to_owned(), priority, since: minute(since) }
+const ACME: (Lease, &str) = (Lease::Provider, "acme");
+
+/// Store in whose leases and queues time passes as a test wants.
+struct PassingTime {
+    database: TestDatabase,
+    store: Store,
+    start: Timestamp,
+    minutes: i64,
 }
 
-const ACME: (Lease, &str) = (Lease::Provider, "acme");
+impl PassingTime {
+    async fn start() -> Self {
+        let (database, store) = fresh().await;
+        let start = store.database_time().await.expect("a time");
+        Self { database, store, start, minutes: 0 }
+    }
+
+    /// Moves on to a minute: everything stored becomes older.
+    async fn move_to(&mut self, minute: i64) {
+        let passed = minute - self.minutes;
+        let sql = format!(
+            "UPDATE leases SET until = until - interval '{passed} minutes';
+             UPDATE run_queue SET since = since - interval '{passed} minutes',
+                seen_at = seen_at - interval '{passed} minutes'"
+        );
+        let mut connection = PgConnection::connect(&self.database.url()).await.expect("connection");
+        connection.execute(sqlx::raw_sql(sqlx::AssertSqlSafe(sql))).await.expect("executed");
+        connection.close().await.expect("closed");
+        self.minutes = minute;
+    }
+
+    /// Run that waits since a minute.
+    fn run(&self, holder: &str, priority: Priority, since: i64) -> WaitingRun {
+        let since = self.start + TimeDelta::minutes(since - self.minutes);
+        WaitingRun { holder: holder.to_owned(), priority, since }
+    }
+
+    /// Asks for the only slot, for some minutes.
+    async fn ask(&self, (holder, priority, since): (&str, Priority, i64), minutes: u64) -> bool {
+        let run = self.run(holder, priority, since);
+        let lease = self.store.acquire_lease(ACME, &run, 1, Duration::from_mins(minutes));
+        lease.await.expect("query result")
+    }
+}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn concurrent_holders_never_exceed_the_limit() {
@@ -39,8 +80,10 @@ async fn concurrent_holders_never_exceed_the_limit() {
     for number in 0..40 {
         let store = stores[number % 2].clone();
         asking.push(tokio::spawn(async move {
-            let run = waiting(&format!("run {number}"), Priority::Medium, 0);
-            store.acquire_lease(ACME, &run, 3, (minute(0), minute(1))).await.expect("query result")
+            let holder = format!("run {number}");
+            let run = WaitingRun { holder, priority: Priority::Medium, since: minute(0) };
+            let lease = store.acquire_lease(ACME, &run, 3, Duration::from_mins(1));
+            lease.await.expect("query result")
         }));
     }
     let mut got = 0;
@@ -52,30 +95,28 @@ async fn concurrent_holders_never_exceed_the_limit() {
 
 #[tokio::test]
 async fn lease_is_free_after_release_or_expiry() {
-    let (_database, store) = fresh().await;
-    let take = async |holder: &str, at: i64| {
-        store
-            .acquire_lease(
-                ACME,
-                &waiting(holder, Priority::Medium, 0),
-                1,
-                (minute(at), minute(at + 2)),
-            )
-            .await
-            .expect("query result")
+    let mut time = PassingTime::start().await;
+    let one = ("one", Priority::Medium, 0);
+    let two = ("two", Priority::Medium, 0);
+    assert!(time.ask(one, 2).await);
+    time.move_to(1).await;
+    assert!(time.ask(one, 2).await, "a holder keeps its lease");
+    time.move_to(2).await;
+    assert!(!time.ask(two, 2).await);
+    time.move_to(4).await;
+    assert!(time.ask(two, 2).await, "the first lease has expired");
+    let renew = async |holder: &str| {
+        time.store.renew_leases(holder, Duration::from_mins(6)).await.expect("query result")
     };
-    assert!(take("one", 0).await);
-    assert!(take("one", 1).await, "a holder keeps its lease");
-    assert!(!take("two", 2).await);
-    assert!(take("two", 3).await, "the first lease has expired");
-    assert_eq!(store.renew_leases("one", minute(9)).await.expect("query result"), 0);
-    assert_eq!(store.renew_leases("two", minute(9)).await.expect("query result"), 1);
-    assert!(!take("one", 8).await);
-    store.release_leases("two").await.expect("released");
-    assert!(take("one", 8).await);
-    let two = waiting("two", Priority::Medium, 0);
-    let other =
-        store.acquire_lease((Lease::Project, "acme"), &two, 1, (minute(8), minute(9))).await;
+    assert_eq!(renew("one").await, 0);
+    assert_eq!(renew("two").await, 1);
+    time.move_to(9).await;
+    assert!(!time.ask(one, 2).await);
+    time.store.release_leases("two").await.expect("released");
+    assert!(time.ask(one, 2).await);
+    let two = time.run("two", Priority::Medium, 0);
+    let project = (Lease::Project, "acme");
+    let other = time.store.acquire_lease(project, &two, 1, Duration::from_mins(1)).await;
     assert!(other.expect("query result"), "a project with the same key is another resource");
 }
 
@@ -122,43 +163,37 @@ async fn step_blocks_a_provider_in_the_same_write() {
 
 #[tokio::test]
 async fn a_free_slot_goes_to_the_most_urgent_run_and_nothing_starves() {
-    let (_database, store) = fresh().await;
-    let ask = async |run: &WaitingRun, at: i64| {
-        let times = (minute(at), minute(at + 5));
-        store.acquire_lease(ACME, run, 1, times).await.expect("query result")
-    };
-    let holder = waiting("holder", Priority::Low, 0);
-    let (low, high) = (waiting("low", Priority::Low, 0), waiting("high", Priority::High, 1));
-    assert!(ask(&holder, 0).await);
-    assert!(!ask(&low, 0).await);
-    assert!(!ask(&high, 1).await);
-    store.release_leases("holder").await.expect("released");
-    assert!(!ask(&low, 1).await, "the more urgent run comes first");
-    assert!(ask(&high, 1).await);
-    assert!(ask(&high, 1).await, "a holder does not queue");
-    store.release_leases("high").await.expect("released");
+    let mut time = PassingTime::start().await;
+    let (low, high) = (("low", Priority::Low, 0), ("high", Priority::High, 1));
+    assert!(time.ask(("holder", Priority::Low, 0), 5).await);
+    assert!(!time.ask(low, 5).await);
+    time.move_to(1).await;
+    assert!(!time.ask(high, 5).await);
+    time.store.release_leases("holder").await.expect("released");
+    assert!(!time.ask(low, 5).await, "the more urgent run comes first");
+    assert!(time.ask(high, 5).await);
+    assert!(time.ask(high, 5).await, "a holder does not queue");
+    time.store.release_leases("high").await.expect("released");
     // Two steps of ageing later, a new urgent run has the same rank and has waited less.
-    let newer = waiting("newer", Priority::High, 20);
-    let busy = waiting("busy", Priority::Critical, 20);
-    assert!(ask(&busy, 21).await);
-    assert!(!ask(&low, 21).await);
-    assert!(!ask(&newer, 21).await);
-    store.release_leases("busy").await.expect("released");
-    assert!(!ask(&newer, 21).await, "the old run has aged");
-    assert!(ask(&low, 21).await);
+    time.move_to(21).await;
+    let newer = ("newer", Priority::High, 20);
+    assert!(time.ask(("busy", Priority::Critical, 20), 5).await);
+    assert!(!time.ask(low, 5).await);
+    assert!(!time.ask(newer, 5).await);
+    time.store.release_leases("busy").await.expect("released");
+    assert!(!time.ask(newer, 5).await, "the old run has aged");
+    assert!(time.ask(low, 5).await);
 }
 
 #[tokio::test]
 async fn a_run_that_no_longer_asks_keeps_no_place() {
-    let (_database, store) = fresh().await;
-    let ask = async |run: &WaitingRun, at: i64| {
-        let times = (minute(at), minute(at + 1));
-        store.acquire_lease(ACME, run, 1, times).await.expect("query result")
-    };
-    let (gone, other) =
-        (waiting("gone", Priority::Critical, 0), waiting("other", Priority::Low, 0));
-    assert!(ask(&waiting("holder", Priority::Low, 0), 0).await);
-    assert!(!ask(&gone, 0).await);
-    assert!(!ask(&other, 1).await, "the first lease lasts until now, and `gone` comes first");
-    assert!(ask(&other, 3).await, "`gone` has not asked for more than a lease duration");
+    let mut time = PassingTime::start().await;
+    let other = ("other", Priority::Low, 0);
+    assert!(time.ask(("holder", Priority::Low, 0), 2).await);
+    assert!(!time.ask(("gone", Priority::Critical, 0), 2).await);
+    time.move_to(1).await;
+    time.store.release_leases("holder").await.expect("released");
+    assert!(!time.ask(other, 2).await, "`gone` comes first");
+    time.move_to(3).await;
+    assert!(time.ask(other, 2).await, "`gone` has not asked for more than a lease duration");
 }
