@@ -205,6 +205,19 @@ pub struct Usage {
     pub cost: Cost,
 }
 
+impl Add for Usage {
+    type Output = Self;
+
+    /// The sum has a known cost only if both have one.
+    fn add(self, other: Self) -> Self {
+        let cost = match (self.cost, other.cost) {
+            (Cost::Known(one), Cost::Known(other)) => Cost::Known(one + other),
+            _ => Cost::Unknown,
+        };
+        Self { tokens: self.tokens + other.tokens, cost }
+    }
+}
+
 /// Cost of a job.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -72,19 +72,6 @@ impl Serialize for ModelCall {
     }
 }
 
-/// Totals of a run's model calls.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ModelCallTotals {
-    /// Run that made the calls.
-    pub run: RunNumber,
-    /// Number of calls.
-    pub calls: u64,
-    /// Number of calls with unknown cost.
-    pub unpriced_calls: u64,
-    /// Tokens, and the sum of the known costs.
-    pub usage: Usage,
-}
-
 impl Store {
     /// Returns the model calls of a run, in order.
     pub async fn model_calls(&self, task: TaskId, run: RunNumber) -> Result<Vec<ModelCall>> {
@@ -127,46 +114,68 @@ impl Store {
         calls.map_err(|damage| damage.with_key(task.to_string()).into())
     }
 
-    /// Returns the totals of each run of a task, in order.
-    pub async fn model_call_totals(&self, task: TaskId) -> Result<Vec<ModelCallTotals>> {
-        let rows = sqlx::query!(
+    /// Returns the usage of the attempts at a job before this one, metered or as their agents reported it;
+    /// `None` if there is none. The cost is unknown if that of a call is, or of an attempt that nobody
+    /// metered.
+    pub async fn earlier_usage(&self, task: TaskId, run: RunNumber) -> Result<Option<Usage>> {
+        let row = sqlx::query!(
             r#"
+            WITH calls AS (
+                SELECT
+                    attempt,
+                    count(*) FILTER (WHERE cost_usd IS NULL) AS unpriced,
+                    sum(cost_usd) AS usd,
+                    sum(tokens_input)::bigint AS input,
+                    sum(tokens_cached)::bigint AS cached,
+                    sum(tokens_output)::bigint AS output
+                FROM model_calls
+                WHERE task = $1 AND ticket = $2 AND attempt < $3
+                    AND at >= (
+                        SELECT min(started_at) - interval '1 day' FROM runs
+                        WHERE task = $1 AND ticket = $2
+                    )
+                GROUP BY attempt
+            )
             SELECT
-                ticket, attempt, count(*) AS "calls!",
-                count(*) FILTER (WHERE cost_usd IS NULL) AS "unknown!",
-                coalesce(sum(tokens_input), 0)::bigint AS "input!",
-                coalesce(sum(tokens_cached), 0)::bigint AS "cached!",
-                coalesce(sum(tokens_output), 0)::bigint AS "output!",
-                coalesce(sum(cost_usd), 0)::text AS "usd!"
-            FROM model_calls
-            WHERE task = $1
-                AND at >= (SELECT created_at - interval '1 day' FROM tasks WHERE id = $1)
-            GROUP BY ticket, attempt ORDER BY ticket, attempt
+                count(*) FILTER (
+                    WHERE calls.attempt IS NOT NULL OR runs.tokens_input IS NOT NULL
+                        OR runs.cost_usd IS NOT NULL
+                ) AS "used!",
+                count(*) FILTER (
+                    WHERE calls.unpriced > 0
+                        OR (
+                            calls.attempt IS NULL AND runs.tokens_input IS NOT NULL
+                            AND runs.cost_usd IS NULL
+                        )
+                ) AS "unpriced!",
+                coalesce(sum(greatest(runs.tokens_input, calls.input)), 0)::bigint AS "input!",
+                coalesce(sum(greatest(runs.tokens_cached, calls.cached)), 0)::bigint AS "cached!",
+                coalesce(sum(greatest(runs.tokens_output, calls.output)), 0)::bigint AS "output!",
+                coalesce(sum(greatest(runs.cost_usd, calls.usd)), 0)::text AS "usd!"
+            FROM runs LEFT JOIN calls ON calls.attempt = runs.attempt
+            WHERE runs.task = $1 AND runs.ticket = $2 AND runs.attempt < $3
             "#,
             task.0,
+            i64::from(run.job_number),
+            i64::from(run.attempt),
         )
-        .fetch_all(&self.lists)
+        .fetch_one(&self.steps)
         .await?;
-        let what = "model call";
-        let sums = rows.into_iter().map(|row| {
-            let run = RunNumber {
-                job_number: read_number(what, row.ticket)?,
-                attempt: read_number(what, row.attempt)?,
-            };
+        if row.used == 0 {
+            return Ok(None);
+        }
+        let read = || -> Result<Usage, CorruptData> {
+            let what = "usage of attempts";
             let tokens = Tokens {
                 input: read_number(what, row.input)?,
                 cached: read_number(what, row.cached)?,
                 output: read_number(what, row.output)?,
                 ..Tokens::default()
             };
-            Ok(ModelCallTotals {
-                run,
-                calls: read_number(what, row.calls)?,
-                unpriced_calls: read_number(what, row.unknown)?,
-                usage: Usage { tokens, cost: Cost::Known(read_word(what, row.usd)?) },
-            })
-        });
-        let sums = sums.collect::<Result<_, CorruptData>>();
-        sums.map_err(|damage| damage.with_key(task.to_string()).into())
+            let known = Cost::Known(read_word(what, row.usd.clone())?);
+            Ok(Usage { tokens, cost: if row.unpriced > 0 { Cost::Unknown } else { known } })
+        };
+        let usage = read().map_err(|damage| damage.with_key(task.to_string()))?;
+        Ok(Some(usage))
     }
 }

@@ -22,24 +22,35 @@ impl Store {
             key: task.to_string(),
             reason: error.to_string(),
         })?;
-        self.save_plan(task, plan.version, &content).await?;
+        self.save_plan(task, (plan.version, None), &content).await?;
         Ok(())
     }
 
-    /// Saves a version of a task's plan.
+    /// Saves a version of a task's plan, made by the planner of a job or edited by a person.
     ///
-    /// Saving the same plan again changes nothing; different content under the same version is
+    /// Saving the same plan again changes nothing. It replaces the plan of an earlier job, which no longer
+    /// counts: otherwise, a later job would make another version. Other content under the same version is
     /// refused.
-    pub async fn save_plan(&self, task: TaskId, version: u32, plan: &Plan) -> Result<WriteOutcome> {
+    pub async fn save_plan(
+        &self,
+        task: TaskId,
+        (version, job_number): (u32, Option<u32>),
+        plan: &Plan,
+    ) -> Result<WriteOutcome> {
         let number = i32::try_from(version).unwrap_or(i32::MAX);
         let hash = plan.hash().to_string();
         let saved = sqlx::query!(
-            "INSERT INTO plans (task, version, hash, content) VALUES ($1, $2, $3, $4)
-             ON CONFLICT (task, version) DO NOTHING",
+            "INSERT INTO plans (task, version, hash, content, job_number)
+             VALUES ($1, $2, $3, $4, $5)
+             ON CONFLICT (task, version) DO UPDATE SET
+                hash = excluded.hash, content = excluded.content,
+                job_number = excluded.job_number, created_at = excluded.created_at
+             WHERE plans.job_number < coalesce(excluded.job_number, 9223372036854775807)",
             task.0,
             number,
             hash,
             Json(plan) as _,
+            job_number.map(i64::from),
         )
         .execute(&self.steps)
         .await?;
@@ -58,6 +69,26 @@ impl Store {
         } else {
             Err(Conflict::DifferentPlan { task, version }.into())
         }
+    }
+
+    /// Returns a version of a task's plan if the planner of this job made it.
+    pub async fn plan_of_job(
+        &self,
+        task: TaskId,
+        version: u32,
+        job_number: u32,
+    ) -> Result<Option<Plan>> {
+        let row = sqlx::query!(
+            // Workers of earlier versions save no job.
+            "SELECT hash, content::text AS \"content!\" FROM plans
+             WHERE task = $1 AND version = $2 AND (job_number = $3 OR job_number IS NULL)",
+            task.0,
+            i32::try_from(version).unwrap_or(i32::MAX),
+            i64::from(job_number),
+        )
+        .fetch_optional(&self.reads)
+        .await?;
+        Ok(row.map(|row| read(task, &row.hash, &row.content)).transpose()?)
     }
 
     /// Returns one version of a task's plan.

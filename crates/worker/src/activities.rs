@@ -28,7 +28,7 @@ use tamma_core::rules::Rules;
 use tamma_core::task_loop::{Job, JobKind, Outcome, Placement, TaskLoop};
 use tamma_engine::process::{ProcessRecords, RunId, this_process};
 use tamma_flow::activities::{JobRequest, JobResult, PendingSteps};
-use tamma_store::{JobFacts, ModelCallTotals, RunNumber, Store};
+use tamma_store::{JobFacts, Store};
 use tamma_telemetry::{names, registry};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -45,7 +45,6 @@ use crate::merge_queue::MergeQueueActivities;
 use crate::pipeline::PipelineActivities;
 use crate::repositories::Repositories;
 use crate::results::Results;
-use crate::retry::retry_until_stopped;
 use crate::running_attempts::RunningAttempt;
 use crate::services::Services;
 use crate::step_writer::{StepWriter, as_divergence};
@@ -221,22 +220,12 @@ impl Activities {
         }
     }
 
-    /// Adds the metered usage of earlier attempts at the job, whose workers died, to its result.
+    /// Adds the usage of earlier attempts at the job, whose workers died or which were stopped, to its
+    /// result.
     async fn with_earlier_usage(&self, ctx: &JobContext, result: JobResult) -> JobResult {
-        if ctx.attempt == 1 {
-            return result;
-        }
-        let (store, task) = (&self.services.store, ctx.task.id);
-        match retry_until_stopped(&ctx.stop, || store.model_call_totals(task)).await {
-            Ok(totals) => {
-                let own = RunNumber { job_number: ctx.request.job_number, attempt: ctx.attempt };
-                add_earlier_usage(result, own, &totals)
-            }
-            // The result must be kept, whatever happens to the database.
-            Err(error) => {
-                tracing::warn!(%task, %error, "failed to count the usage of earlier attempts");
-                result
-            }
+        match self.services.usage_before(ctx, ctx.attempt).await {
+            Some(earlier) => add_earlier_usage(result, earlier),
+            None => result,
         }
     }
 
@@ -293,29 +282,17 @@ fn can_kill_its_worker(job: &Job) -> bool {
     job.placement() == Placement::Inline && !is_harmless
 }
 
-/// Adds the usage of the attempts before `own` to the result of their job. Without usage of its own,
-/// a failed attempt may have cost something that nobody knows.
-fn add_earlier_usage(result: JobResult, own: RunNumber, totals: &[ModelCallTotals]) -> JobResult {
-    let is_earlier = |run: RunNumber| run.job_number == own.job_number && run.attempt < own.attempt;
-    let mut earlier = totals.iter().filter(|total| is_earlier(total.run)).peekable();
-    if earlier.peek().is_none() {
-        return result;
-    }
+/// Adds the usage of earlier attempts to the result of their job. Without usage of its own, a failed
+/// attempt may have cost something that nobody knows.
+fn add_earlier_usage(result: JobResult, earlier: Usage) -> JobResult {
     let JobResult::Finished { outcome, usage, .. } = &result else { return result };
     let no_run = Usage { cost: Cost::Known(Usd::ZERO), ..Usage::default() };
-    let own_usage = match (usage, outcome) {
+    let own = match (usage, outcome) {
         (Some(usage), _) => *usage,
         (None, Outcome::Failed(_)) => Usage::default(),
         (None, _) => no_run,
     };
-    let sum = earlier.fold(own_usage, |sum, total| {
-        let cost = match (sum.cost, total.usage.cost, total.unpriced_calls) {
-            (Cost::Known(sum), Cost::Known(more), 0) => Cost::Known(sum + more),
-            _ => Cost::Unknown,
-        };
-        Usage { tokens: sum.tokens + total.usage.tokens, cost }
-    });
-    result.with_usage(Some(sum))
+    result.with_usage(Some(own + earlier))
 }
 
 /// Returns `true` if a job ended without having done its work.
@@ -376,29 +353,19 @@ mod tests {
             tokens: Tokens { input, ..Tokens::default() },
             cost: Cost::Known(Usd::from_cents(cents)),
         };
-        let total = |job_number, attempt, unpriced_calls| ModelCallTotals {
-            run: RunNumber { job_number, attempt },
-            calls: 3,
-            unpriced_calls,
-            usage: usage(10, 25),
-        };
         let usage_of = |result: JobResult| match result {
             JobResult::Finished { usage, .. } => usage,
             JobResult::RetryAfter { .. } => None,
         };
         let result = JobResult::finished(Outcome::Admitted).with_usage(Some(usage(1, 100)));
-        let own = RunNumber { job_number: 4, attempt: 3 };
-        // Another job, two earlier attempts and the attempt itself, whose usage is in the result.
-        let totals = [total(3, 1, 0), total(4, 1, 0), total(4, 2, 0), total(4, 3, 0)];
-        let sum = add_earlier_usage(result.clone(), own, &totals);
+        let earlier = usage(20, 50);
+        let sum = add_earlier_usage(result.clone(), earlier);
         assert_eq!(usage_of(sum), Some(usage(21, 150)));
-        let first = RunNumber { attempt: 1, ..own };
-        assert_eq!(add_earlier_usage(result.clone(), first, &totals), result);
-        let unpriced = usage_of(add_earlier_usage(result, own, &[total(4, 1, 1)]));
+        let unpriced = Usage { cost: Cost::Unknown, ..earlier };
+        let unpriced = usage_of(add_earlier_usage(result, unpriced));
         assert_eq!(unpriced.map(|usage| usage.cost), Some(Cost::Unknown));
         // The agent has ended, and only its worker died: nothing more was used.
         let recovered = JobResult::finished(Outcome::Admitted);
-        let recovered = usage_of(add_earlier_usage(recovered, own, &totals[..2]));
-        assert_eq!(recovered, Some(usage(10, 25)));
+        assert_eq!(usage_of(add_earlier_usage(recovered, earlier)), Some(earlier));
     }
 }

@@ -125,14 +125,18 @@ struct FinishedPhase {
     at: Timestamp,
     took_ms: u64,
     end: PhaseEnd,
+    /// Attempt that it is the end of; `None` from earlier versions.
+    #[serde(default)]
+    attempt: Option<u32>,
 }
 
 impl FinishedPhase {
-    /// Returns the end of a phase that ran in this attempt until now.
-    fn now(started: Timestamp, end: PhaseEnd) -> Self {
+    /// Returns the end of a phase that ran in an attempt until now.
+    fn now(started: Timestamp, attempt: u32, end: PhaseEnd) -> Self {
         let at = now();
         let millis = (at - started).num_milliseconds().max(0);
-        Self { at, took_ms: u64::try_from(millis).unwrap_or_default(), end }
+        let took_ms = u64::try_from(millis).unwrap_or_default();
+        Self { at, took_ms, end, attempt: Some(attempt) }
     }
 }
 
@@ -239,15 +243,20 @@ impl PipelineActivities {
         let files = StoryFiles::at(&worktree, &ctx.request)?;
         let mut finished = None;
         if attempt > 1 {
-            if let Some(result) = store.job_result::<PhaseResult>(key, job_number).await? {
+            let mut result = store.job_result::<PhaseResult>(key, job_number).await?;
+            if result.is_none() {
+                // Waits for an earlier attempt that still writes to the worktree, and may end now.
+                save_checkpoint(&worktree, &ctx.job.stop).await?;
+                result = store.job_result(key, job_number).await?;
+            }
+            if let Some(result) = result {
                 self.unsaved.clear(key, job_number).await?;
                 return self.keep_result(&ctx, &worktree, &files, result).await;
             }
-            save_checkpoint(&worktree, &ctx.job.stop).await?;
             // Its worker ended after the phase, and before the result was stored.
             finished = self.unsaved.load::<FinishedPhase>(key, job_number).await?;
         }
-        let FinishedPhase { at, took_ms, end } = match finished {
+        let FinishedPhase { at, took_ms, end, attempt } = match finished {
             Some(finished) => {
                 let (pipeline, phase) = (ctx.request.pipeline, ctx.request.phase);
                 tracing::info!(%pipeline, phase, "recovered the end of a phase");
@@ -260,7 +269,7 @@ impl PipelineActivities {
             None => self.run_to_end(&ctx, &worktree, &files).await?,
         };
         let end = check_outputs(&ctx, &worktree, end).await;
-        let end = phase_check::check(&self.services, &ctx, &worktree, &files, end).await?;
+        let mut end = phase_check::check(&self.services, &ctx, &worktree, &files, end).await?;
         if let PhaseEndKind::NotBefore(until) = end.kind {
             let seconds = u32::try_from((until - at).num_seconds().max(0)).unwrap_or(u32::MAX);
             return Ok(PhaseResult::RetryAfter { seconds: seconds.max(MIN_QUOTA_WAIT_SECONDS) });
@@ -268,6 +277,12 @@ impl PipelineActivities {
         ctx.job.check_not_abandoned()?;
         // Before the result is stored, so that no host can return it without the files.
         save_checkpoint(&worktree, &ctx.job.stop).await?;
+        if let Some(attempt) = attempt
+            && let Some(earlier) = self.services.usage_before(&ctx.job, attempt).await
+        {
+            end.usage = Some(end.usage.map_or(earlier, |own| own + earlier));
+        }
+        ctx.job.check_not_abandoned()?;
         let result = self.to_result(&ctx, end, (at, took_ms)).await?;
         let save = || store.save_job_result(key, job_number, &result);
         retry_until_stopped(&ctx.job.stop, save).await?;
@@ -305,7 +320,7 @@ impl PipelineActivities {
             return Err(Error::Stopped);
         }
         ctx.job.check_not_abandoned()?;
-        let finished = FinishedPhase::now(ctx.job.task_loop.since, end);
+        let finished = FinishedPhase::now(ctx.job.task_loop.since, ctx.job.attempt, end);
         if !matches!(finished.end.kind, PhaseEndKind::NotBefore(_)) {
             let (key, job_number) = (ctx.request.pipeline.as_task(), ctx.request.job_number);
             self.unsaved.put(key, job_number, &finished).await;
@@ -319,11 +334,13 @@ impl PipelineActivities {
     fn keep_agent_end(&self, ctx: &PhaseContext) -> KeepRun {
         let (unsaved, phase) = (self.unsaved.clone(), ctx.phase());
         let (key, job_number) = (ctx.request.pipeline.as_task(), ctx.request.job_number);
-        let (started, stop) = (ctx.job.task_loop.since, ctx.job.stop.clone());
+        let (started, attempt) = (ctx.job.task_loop.since, ctx.job.attempt);
+        let stop = ctx.job.stop.clone();
         let abandoned = ctx.job.abandoned.clone();
         Arc::new(move |run: AgentRun| {
             let was_stopped = matches!(run.report.end, RunEnd::Cancelled | RunEnd::Quota { .. });
-            let finished = FinishedPhase::now(started, agent_phase::phase_end(run, &phase));
+            let finished =
+                FinishedPhase::now(started, attempt, agent_phase::phase_end(run, &phase));
             let is_final =
                 !was_stopped && !finished.end.is_doubtful(&stop) && !abandoned.is_cancelled();
             let unsaved = unsaved.clone();

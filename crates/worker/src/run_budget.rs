@@ -142,7 +142,8 @@ impl Drop for RunBudget {
     }
 }
 
-fn run_number(run: RunId) -> RunNumber {
+/// Returns the number of a run in the store.
+pub(crate) fn run_number(run: RunId) -> RunNumber {
     RunNumber { job_number: run.job_number, attempt: run.generation }
 }
 

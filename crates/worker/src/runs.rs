@@ -387,6 +387,10 @@ impl AgentRunner {
             .selected_provider(&selection)
             .parse()
             .map_err(|_| Error::Configuration("provider name is missing".to_owned()))?;
+        // It may have been stopped while it waited for a clone. The reservation is the later attempt's then.
+        if ctx.stop.is_cancelled() {
+            return Err(Error::Stopped);
+        }
         let operator = &self.config.operator;
         let _lease = match admit_run(&self.store, ctx, provider.as_str(), operator).await? {
             Admission::Granted(lease) => lease,

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use tamma_connect::forge::Forges;
+use tamma_core::cost::Usage;
 use tamma_engine::egress::EgressProxy;
-use tamma_engine::process::ProcessRecords;
+use tamma_engine::process::{ProcessRecords, RunId};
 use tamma_store::Store;
 
 use crate::config::WorkerConfig;
@@ -15,6 +16,8 @@ use crate::knowledge_context::Knowledge;
 use crate::maintenance::MaintenanceSwitch;
 use crate::prompts::PromptSet;
 use crate::repositories::Repositories;
+use crate::retry::retry_until_stopped;
+use crate::run_budget::run_number;
 use crate::running_attempts::RunningAttempts;
 use crate::runs::AgentRunner;
 
@@ -74,6 +77,23 @@ impl Services {
             agents,
             maintenance: MaintenanceSwitch::default(),
         })
+    }
+
+    /// Returns the usage of the attempts at the job before this one. Without it, the result must be kept all
+    /// the same, whatever happens to the database.
+    pub(crate) async fn usage_before(&self, ctx: &JobContext, attempt: u32) -> Option<Usage> {
+        if attempt == 1 {
+            return None;
+        }
+        let run = RunId { generation: attempt, ..ctx.run_id() };
+        let (task, number) = (run.task, run_number(run));
+        match retry_until_stopped(&ctx.stop, || self.store.earlier_usage(task, number)).await {
+            Ok(usage) => usage,
+            Err(error) => {
+                tracing::warn!(%run, %error, "failed to count the usage of earlier attempts");
+                None
+            }
+        }
     }
 
     /// Returns the prompts that a task is pinned to. Tasks from before prompts were pinned use the

@@ -220,7 +220,7 @@ impl StoredTask {
             ..sample_plan(0)
         };
         let version = self.world.it.plan.as_ref().map_or(1, |plan| plan.version + 1);
-        self.store.save_plan(TaskId(self.id), version, &plan).await.expect("stored");
+        self.store.save_plan(TaskId(self.id), (version, None), &plan).await.expect("stored");
         let plan_text = self.store.save_text("a plan").await.expect("stored");
         let policy = self.store.save_rules(&self.world.rules).await.expect("stored");
         self.apply(|world| {

@@ -45,7 +45,7 @@ async fn store_waiting_task(server: &TestServer, project: Uuid, title: &str) -> 
     let task = serde_json::from_value(task).expect("task");
     let first = Step { next: world.it.clone(), commands: Vec::new(), entries: world.log.clone() };
     server.store.insert_task(&task, &first, &world.rules).await.expect("written");
-    server.store.save_plan(id, 1, &content).await.expect("stored");
+    server.store.save_plan(id, (1, None), &content).await.expect("stored");
     (id, world)
 }
 

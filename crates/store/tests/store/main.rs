@@ -24,6 +24,7 @@ mod line_comments;
 mod lists;
 mod namespaces;
 mod pipelines;
+mod plans;
 mod query_plans;
 mod reconciliation;
 mod recorded_task;

@@ -67,6 +67,51 @@ async fn texts(
     lines.into_iter().map(|line| line.text).collect()
 }
 
+/// A cost is charged once: to the job, with the usage that its last attempt returns.
+#[tokio::test]
+async fn earlier_attempts_count_with_their_calls_or_with_what_their_agents_report() {
+    let (_database, store, recorded) = fresh().await;
+    let task = recorded.task.id;
+    let third = RunNumber { attempt: 3, ..FIRST };
+    let other_job = RunNumber { job_number: 4, ..FIRST };
+    for number in [FIRST, SECOND, third, other_job] {
+        store.begin_run(&new(&recorded, number)).await.expect("started");
+    }
+    assert_eq!(store.earlier_usage(task, third).await.expect("read"), None, "nothing was used");
+    let call = ModelCall {
+        sequence: 1,
+        at: recorded.now,
+        model: "large".to_owned(),
+        status: 200,
+        tokens: Some(Tokens { input: 100, cached: 7, output: 3, ..Tokens::default() }),
+        cost: dollars("3"),
+        first_byte_ms: None,
+        took_ms: 900,
+        note: None,
+    };
+    // The worker died before it saved the sum of the calls.
+    let metered = RunUpdate { calls: vec![call], ..RunUpdate::default() };
+    // Nobody meters the agent of the second attempt.
+    let reported =
+        RunUpdate { usage: Some((usage(20, dollars("0.5")), false)), ..RunUpdate::default() };
+    store.append_run_update(task, FIRST, &metered).await.expect("updated");
+    for number in [SECOND, third, other_job] {
+        store.append_run_update(task, number, &reported).await.expect("updated");
+    }
+    let tokens = Tokens { input: 120, cached: 14, output: 6, ..Tokens::default() };
+    let sum = Usage { tokens, cost: dollars("3.5") };
+    assert_eq!(store.earlier_usage(task, third).await.expect("read"), Some(sum));
+    // Tokens without a cost are not free.
+    let fourth = RunNumber { attempt: 4, ..FIRST };
+    store.begin_run(&new(&recorded, fourth)).await.expect("started");
+    let unpriced =
+        RunUpdate { usage: Some((usage(20, Cost::Unknown), false)), ..RunUpdate::default() };
+    store.append_run_update(task, fourth, &unpriced).await.expect("updated");
+    let fifth = RunNumber { attempt: 5, ..FIRST };
+    let earlier = store.earlier_usage(task, fifth).await.expect("read").expect("usage");
+    assert_eq!(earlier.cost, Cost::Unknown);
+}
+
 #[tokio::test]
 async fn run_is_recorded_and_repeated_updates_are_stored_once() {
     let (_database, store, recorded) = fresh().await;
@@ -109,9 +154,9 @@ async fn run_is_recorded_and_repeated_updates_are_stored_once() {
     assert_eq!(all[1].position, LinePosition { run: FIRST, sequence: 2 });
     assert_eq!(all[1].data, Some(json!({ "n": 2 })));
     assert_eq!(store.model_calls(task, FIRST).await.expect("calls"), [call, unpriced]);
-    let sums = store.model_call_totals(task).await.expect("sums");
-    assert_eq!((sums[0].calls, sums[0].unpriced_calls), (2, 1));
-    assert_eq!(sums[0].usage, usage(100, dollars("0.25")));
+    let earlier = store.earlier_usage(task, SECOND).await.expect("read");
+    assert_eq!(earlier, Some(usage(100, Cost::Unknown)), "a call has no price");
+    assert_eq!(store.earlier_usage(task, FIRST).await.expect("read"), None);
     // An update without usage keeps the earlier one.
     let more = RunUpdate {
         lines: vec![line(&recorded, 3, LineKind::Said, "more")],

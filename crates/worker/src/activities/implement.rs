@@ -46,12 +46,12 @@ pub(super) async fn implement(
     let worktree = services.repositories.worktree(ctx, &project).await?;
     let job_number = ctx.request.job_number;
     if ctx.attempt > 1 {
+        // Waits for an earlier attempt that still writes to the worktree.
+        save_checkpoint(&worktree, &ctx.stop).await?;
         // A commit of this job means that an earlier attempt finished.
         if let Some(commit) = worktree.commit_for_job(job_number).await? {
-            save_checkpoint(&worktree, &ctx.stop).await?;
             return Ok(JobResult::finished(Outcome::RunFinished(commit)));
         }
-        save_checkpoint(&worktree, &ctx.stop).await?;
     }
     if let Some(reason) = services.repositories.free_disk_space(&project).await? {
         let reason = reason.parse().map_err(|_| Error::Internal("invalid reason".to_owned()))?;

@@ -28,12 +28,10 @@ pub(super) async fn plan(
     note: Option<&Reference>,
 ) -> Result<JobResult, Error> {
     // An earlier attempt may have crashed after it saved the plan.
-    if ctx.attempt > 1 {
-        match services.store.plan(ctx.task.id, version).await {
-            Ok(plan) => return Ok(planned_result(ctx, &plan, version)),
-            Err(tamma_store::Error::NotFound { .. }) => {}
-            Err(error) => return Err(error.into()),
-        }
+    if ctx.attempt > 1
+        && let Some(plan) = saved_plan(services, ctx, version).await?
+    {
+        return Ok(planned_result(ctx, &plan, version));
     }
     let before = match from {
         Some(from) => Some(plan_text(services, ctx, from).await?),
@@ -88,18 +86,30 @@ pub(super) async fn plan(
     }
 }
 
-/// Saves a plan. Returns the stored one if another attempt was faster: a version never changes.
+/// Returns the plan that an attempt at this job has saved.
+async fn saved_plan(
+    services: &Services,
+    ctx: &JobContext,
+    version: u32,
+) -> Result<Option<Plan>, Error> {
+    Ok(services.store.plan_of_job(ctx.task.id, version, ctx.run_id().job_number).await?)
+}
+
+/// Saves a plan. Returns the stored one if another attempt at this job was faster.
 async fn save_plan(
     services: &Services,
     ctx: &JobContext,
     version: u32,
     plan: Plan,
 ) -> Result<Plan, Error> {
-    let save = || services.store.save_plan(ctx.task.id, version, &plan);
+    let at = (version, Some(ctx.run_id().job_number));
+    let save = || services.store.save_plan(ctx.task.id, at, &plan);
     match retry_until_stopped(&ctx.stop, save).await {
         Err(Error::Store(tamma_store::Error::Conflict(Conflict::DifferentPlan { .. }))) => {
+            // Otherwise it is from a later job, and this one no longer counts.
+            let saved = saved_plan(services, ctx, version).await?.ok_or(Error::Stopped)?;
             tracing::warn!(version, "another attempt has saved a plan; using it");
-            Ok(services.store.plan(ctx.task.id, version).await?)
+            Ok(saved)
         }
         saved => {
             saved?;

@@ -44,7 +44,9 @@ async fn run_inline(
     let is_counted = can_kill_its_worker(&request.job);
     // Boxed, because the future of a job with agents is large.
     let result = Box::pin(activities.run_job(request, attempt, stop, announce)).await;
-    if is_counted && result.is_err() {
+    // A refusal must not start the count again if its workflow task is lost, too.
+    let is_refusal = matches!(result, Err(Error::LostWorkers(_) | Error::LostAttempts(_)));
+    if is_counted && result.is_err() && !is_refusal {
         activities.end_inline_job(key).await;
     }
     result.map_err(Error::into_activity_error)

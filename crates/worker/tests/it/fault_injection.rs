@@ -44,7 +44,10 @@ enum Disturbance {
     /// The agent never ends. Another attempt starts on the same worker.
     Endless(EndlessAgent),
     /// Another attempt has saved this plan.
-    FasterPlan(Box<Plan>),
+    SavedPlan {
+        plan: Box<Plan>,
+        is_of_earlier_job: bool,
+    },
     /// The agent crashes, and the attempt is stopped. Later agents finish if this file exists.
     StoppedCrash(PathBuf, StopAtEnd),
 }
@@ -213,8 +216,12 @@ impl TaskDriver<'_> {
                 later
             }
             // The first attempt does not look for a plan.
-            Disturbance::FasterPlan(plan) if request.job.kind() == JobKind::Plan => {
-                self.cluster.store.save_plan(request.pending.task, 1, plan).await.unwrap();
+            Disturbance::SavedPlan { plan, is_of_earlier_job }
+                if request.job.kind() == JobKind::Plan =>
+            {
+                let job_number = request.job_number - u32::from(*is_of_earlier_job);
+                let at = (1, Some(job_number));
+                self.cluster.store.save_plan(request.pending.task, at, plan).await.unwrap();
                 self.attempt(request, 1, announce).await
             }
             _ => self.attempt(request, 1, announce).await,
@@ -342,22 +349,34 @@ async fn a_later_attempt_on_the_same_worker_is_not_the_failure_of_an_earlier_one
     assert_eq!(ends, [(1, Some(RunEnd::Cancelled)), (2, Some(RunEnd::Finished))]);
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_plan_of_a_faster_attempt_is_used() {
+/// Runs a task whose first version of the plan is saved while its planner runs. Returns the summary of the
+/// plan that is used.
+async fn plan_used_beside(saved: &Plan, is_of_earlier_job: bool) -> String {
     let cluster = Cluster::start(&sample_script(1)).await;
     let config = cluster.config();
     let records = ProcessRecords::open(&config.data_dir).await.unwrap();
     let activities = Activities::new(config, cluster.store.clone(), records).await.unwrap();
     let fault_countdown: FaultCountdown = Arc::new(AtomicI64::new(-1));
-    let faster = Plan { summary: "Of a faster attempt".to_owned(), ..sample_plan(1) };
-    let disturbance = Disturbance::FasterPlan(Box::new(faster.clone()));
+    let disturbance = Disturbance::SavedPlan { plan: Box::new(saved.clone()), is_of_earlier_job };
     let driver = TaskDriver { cluster: &cluster, activities, fault_countdown, disturbance };
     let (outcome, _) = Box::pin(driver.run(1, None)).await;
     assert_eq!((outcome.state, outcome.commits), (State::Completed, 1));
-    let used = cluster.store.plan(cluster.task(1).id, 1).await.unwrap();
-    assert_eq!(used.summary, faster.summary);
     let runs = cluster.store.runs(cluster.task(1).id).await.unwrap();
     assert_eq!(runs.iter().filter(|run| run.mode == "plan").count(), 1, "no planner runs again");
+    cluster.store.plan(cluster.task(1).id, 1).await.unwrap().summary
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_plan_of_a_faster_attempt_is_used() {
+    let faster = Plan { summary: "Of a faster attempt".to_owned(), ..sample_plan(1) };
+    assert_eq!(plan_used_beside(&faster, false).await, faster.summary);
+}
+
+/// A person changed the task after that planner had finished, so its plan is for another request.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_plan_of_an_earlier_job_is_not_used() {
+    let earlier = Plan { summary: "For the earlier request".to_owned(), ..sample_plan(1) };
+    assert_eq!(plan_used_beside(&earlier, true).await, sample_plan(1).summary);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -58,7 +58,7 @@ impl StubActivities {
             Job::AwaitDelivery => return Ok(JobResult::finished(Outcome::DeliveryReady)),
             Job::Learn { .. } => return Ok(JobResult::finished(Outcome::Learned(0))),
             Job::Plan { version, .. } => {
-                self.store.save_plan(task, version, &self.plan).await?;
+                self.store.save_plan(task, (version, Some(job_number)), &self.plan).await?;
                 let kept_at = format!("plan:{version}").parse()?;
                 (Outcome::Planned(self.plan.summarize(version, kept_at, &rules)), Some(usage))
             }
