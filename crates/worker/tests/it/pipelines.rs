@@ -19,6 +19,7 @@ use tamma_flow::{TASK_QUEUE, WorkflowTuning, pipeline_workflow_id};
 use tamma_store::StoryPipeline;
 use tamma_testkit::agent::{AgentStep, PromptCase, Script};
 use tamma_worker::FaultInjection;
+use temporalio_client::errors::WorkflowStartError;
 use temporalio_client::{
     Client, WorkflowDescribeOptions, WorkflowExecuteUpdateOptions, WorkflowGetResultOptions,
     WorkflowHandle, WorkflowStartOptions,
@@ -130,8 +131,15 @@ pub(crate) async fn start_pipeline(
         base: story.base,
         carried: None,
     };
-    let options = WorkflowStartOptions::new(TASK_QUEUE, pipeline_workflow_id(id)).build();
-    client.start_workflow(PipelineWorkflow::run, input, options).await.unwrap();
+    // The workflow of the run before closes a moment after it has said that the run is over.
+    until(async || {
+        let options = WorkflowStartOptions::new(TASK_QUEUE, pipeline_workflow_id(id)).build();
+        match client.start_workflow(PipelineWorkflow::run, input.clone(), options).await {
+            Err(WorkflowStartError::AlreadyStarted { .. }) => None,
+            started => Some(started.unwrap()),
+        }
+    })
+    .await;
     client.get_workflow_handle::<PipelineWorkflow>(pipeline_workflow_id(id))
 }
 
