@@ -260,6 +260,9 @@ macro_rules! filtered {
     };
 }
 
+// After the macro, which it uses.
+mod word_search;
+
 /// Closed tasks that a board covers: the newest ones. It covers all open tasks.
 const BOARD_CLOSED_TASKS: i64 = 10_000;
 
@@ -350,6 +353,12 @@ impl Store {
         before: Option<TaskId>,
         limit: u32,
     ) -> sqlx::Result<Vec<Uuid>> {
+        let (before, limit) = (before.map(|task| task.0), i64::from(limit));
+        if filter.text.is_some()
+            && let Some(ids) = self.newest_with_words(filter, live, states, before, limit).await?
+        {
+            return Ok(ids);
+        }
         filtered!(
             query_scalar,
             "SELECT id FROM tasks WHERE",
@@ -360,8 +369,8 @@ impl Store {
             filter,
             live,
             states,
-            before.map(|task| task.0),
-            i64::from(limit),
+            before,
+            limit,
         )
         .fetch_all(&self.lists)
         .await

@@ -361,7 +361,7 @@ async fn a_board_keeps_the_first_tasks_of_its_order() {
     }
 }
 
-/// Inserts 10,050 older copies of the only completed task.
+/// Inserts 10,050 older copies of the completed task.
 const MANY_CLOSED: &str = "
     DO $$
     DECLARE names text := (
@@ -372,7 +372,7 @@ const MANY_CLOSED: &str = "
         EXECUTE format('INSERT INTO tasks (id, title, %1$s)
             SELECT (''0190000000007000800000'' || lpad(to_hex(n), 10, ''0''))::uuid,
                 ''Older task '' || lpad(n::text, 5, ''0''), %1$s
-            FROM tasks, generate_series(1, 10050) n WHERE state = ''completed''', names);
+            FROM tasks, generate_series(1, 10050) n WHERE title = ''task 2''', names);
     END $$;
 ";
 
@@ -397,6 +397,35 @@ async fn a_board_covers_the_newest_closed_tasks_and_finds_words_in_older_ones() 
     let board = store.board(&words, TaskOrder::Newest, 3).await.expect("board");
     assert_eq!((board.tasks.len(), board.counts.len()), (1, 0));
     assert!(board.more.contains(&State::Completed), "older ones are not counted");
+}
+
+/// The newest 10,000 tasks do not have the word, and too many others do.
+#[tokio::test]
+async fn a_word_of_many_old_tasks_finds_the_newest_of_them() {
+    let (database, store) = fresh().await;
+    write(&store, &RecordedTask::new(2, quick()).until(State::Completed)).await;
+    let pool = sqlx::PgPool::connect(&database.url()).await.expect("connected");
+    sqlx::raw_sql(MANY_CLOSED).execute(&pool).await.expect("many");
+    let ancient = MANY_CLOSED.replace("Older", "Ancient").replace("''0190", "''0180");
+    sqlx::raw_sql(sqlx::AssertSqlSafe(ancient)).execute(&pool).await.expect("more");
+    let titles = async |text: &str, states: &[State]| {
+        let (text, states) = (Some(text.to_owned()), states.to_vec());
+        let filter = TaskFilter { text, states, ..TaskFilter::default() };
+        let page = store.tasks(&filter, None, 2).await.expect("tasks");
+        let title = |task: &ListedTask| match task {
+            ListedTask::Card(card) => card.title.clone(),
+            ListedTask::Damaged { title, .. } => title.clone(),
+        };
+        page.tasks.iter().map(title).collect::<Vec<_>>()
+    };
+    for states in [&[][..], &[State::Completed], &[State::Completed, State::Failed]] {
+        let found = titles("ancient", states).await;
+        assert_eq!(found, ["Ancient task 10050", "Ancient task 10049"], "many");
+        assert_eq!(titles("older", states).await, ["Older task 10050", "Older task 10049"], "new");
+        assert_eq!(titles("ancient 00007", states).await, ["Ancient task 00007"], "rare");
+        assert!(titles("modern", states).await.is_empty());
+    }
+    assert!(titles("ancient", &[State::Failed]).await.is_empty());
 }
 
 #[tokio::test]
