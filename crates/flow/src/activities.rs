@@ -38,7 +38,7 @@ pub struct JobRequest {
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "signature required by serde")]
-fn is_zero(number: &u32) -> bool {
+pub(crate) fn is_zero(number: &u32) -> bool {
     *number == 0
 }
 

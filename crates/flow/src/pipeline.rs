@@ -95,6 +95,9 @@ struct PhaseRetry {
     job_number: u32,
     /// Delay before it is requested again.
     seconds: u32,
+    /// Attempts that began to run it.
+    #[serde(default)]
+    earlier_attempts: u32,
 }
 
 /// Action that a person requests.
@@ -198,8 +201,10 @@ impl PipelineWorkflow {
     pub async fn run(ctx: &mut WorkflowContext<Self>) -> WorkflowResult<PipelineRun> {
         let stop = WorkflowCancellationToken::new();
         let retry = ctx.state_mut(|it| it.retry.take());
-        let phase = if let Some(PhaseRetry { phase, job_number, seconds }) = retry {
+        let phase = if let Some(PhaseRetry { phase, job_number, seconds, earlier_attempts }) = retry
+        {
             let request = ctx.state(|it| it.phase_request(phase, job_number));
+            let request = PhaseRequest { earlier_attempts, ..request };
             run_phase(ctx.clone(), request, stop.clone(), Some(seconds))
         } else {
             save(ctx).await;
@@ -337,6 +342,7 @@ impl PipelineWorkflow {
             run: self.run.clone(),
             phase,
             job_number,
+            earlier_attempts: 0,
         }
     }
 }
@@ -406,7 +412,7 @@ fn prepare(
 /// asked again, if necessary by the next workflow of the run.
 fn run_phase(
     ctx: WorkflowContext<PipelineWorkflow>,
-    request: PhaseRequest,
+    mut request: PhaseRequest,
     stop: WorkflowCancellationToken,
     mut delay: Option<u32>,
 ) -> BoxedFuture<Option<TimedEvent>> {
@@ -433,7 +439,11 @@ fn run_phase(
             let seconds = match ctx.execute_activity(PhaseActivity, request.clone(), options).await
             {
                 Ok(PhaseResult::Ended { at, event }) => return Some((at, *event)),
-                Ok(PhaseResult::RetryAfter { seconds }) => seconds,
+                Ok(PhaseResult::RetryAfter { seconds, attempts }) => {
+                    // Workers of earlier versions return no number.
+                    request.earlier_attempts = request.earlier_attempts.max(attempts);
+                    seconds
+                }
                 Err(ActivityExecutionError::Cancelled(_)) => return None,
                 Err(error) => {
                     let work = tamma_core::pipeline::PhaseWork::default();
@@ -447,8 +457,9 @@ fn run_phase(
                 }
             };
             if ctx.state(|it| ctx.history_length() > it.input.tuning.history_events) {
-                let job_number = request.job_number;
-                ctx.state_mut(|it| it.retry = Some(PhaseRetry { phase, job_number, seconds }));
+                let PhaseRequest { job_number, earlier_attempts, .. } = request;
+                let retry = PhaseRetry { phase, job_number, seconds, earlier_attempts };
+                ctx.state_mut(|it| it.retry = Some(retry));
                 return None;
             }
             delay = Some(seconds);

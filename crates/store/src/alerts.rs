@@ -1,5 +1,7 @@
 //! Alerts that were sent to people, and their answers.
 
+use std::collections::BTreeMap;
+
 use tamma_core::cause::AlertCause;
 use tamma_core::ids::{ProjectId, TaskId};
 use tamma_core::task_loop::{AlertKind, AlertSeverity, AnswerKind, Timestamp};
@@ -95,5 +97,24 @@ impl Store {
             })
             .collect::<Result<_, CorruptData>>()
             .map_err(|damage| damage.with_key(task.to_string()).into())
+    }
+
+    /// Returns the severity of the newest alert of each task. Tasks without alerts are missing.
+    pub async fn newest_severities(
+        &self,
+        tasks: &[TaskId],
+    ) -> Result<BTreeMap<TaskId, AlertSeverity>> {
+        let ids: Vec<_> = tasks.iter().map(|task| task.0).collect();
+        let rows = sqlx::query!(
+            "SELECT DISTINCT ON (task) task, severity FROM alerts
+             WHERE task = ANY($1::uuid []) ORDER BY task, id DESC",
+            &ids
+        )
+        .fetch_all(&self.reads)
+        .await?;
+        rows.into_iter()
+            .map(|row| Ok((TaskId(row.task), read_word("alert", row.severity)?)))
+            .collect::<Result<_, CorruptData>>()
+            .map_err(Into::into)
     }
 }

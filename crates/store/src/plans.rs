@@ -30,7 +30,7 @@ impl Store {
     ///
     /// Saving the same plan again changes nothing. It replaces the plan of an earlier job, which no longer
     /// counts: otherwise, a later job would make another version. Other content under the same version is
-    /// refused.
+    /// refused. A person's edit with the same content keeps the row, which the history may name already.
     pub async fn save_plan(
         &self,
         task: TaskId,
@@ -45,7 +45,8 @@ impl Store {
              ON CONFLICT (task, version) DO UPDATE SET
                 hash = excluded.hash, content = excluded.content,
                 job_number = excluded.job_number, created_at = excluded.created_at
-             WHERE plans.job_number < coalesce(excluded.job_number, 9223372036854775807)",
+             WHERE plans.job_number < coalesce(excluded.job_number, 9223372036854775807)
+                AND (excluded.job_number IS NOT NULL OR plans.hash <> excluded.hash)",
             task.0,
             number,
             hash,

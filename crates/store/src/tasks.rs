@@ -1,5 +1,7 @@
 //! Complete tasks: request, status and state machine.
 
+use std::collections::BTreeMap;
+
 use tamma_core::ids::{ProjectId, TaskId};
 use tamma_core::task::{Task, unnamed_branch};
 use tamma_core::task_loop::TaskLoop;
@@ -42,6 +44,19 @@ impl Store {
             task_loop: machine,
             step: row.revision.unsigned_abs(),
         })
+    }
+
+    /// Returns the state machines of tasks. Those that cannot be read are missing.
+    pub async fn task_loops(&self, tasks: &[TaskId]) -> Result<BTreeMap<TaskId, TaskLoop>> {
+        let ids: Vec<_> = tasks.iter().map(|task| task.0).collect();
+        let rows =
+            sqlx::query!("SELECT id, project, memory FROM tasks WHERE id = ANY($1::uuid [])", &ids)
+                .fetch_all(&self.reads)
+                .await?;
+        let rows = rows.into_iter().filter(|row| self.can_read(ProjectId(row.project)));
+        Ok(rows
+            .filter_map(|row| Some((TaskId(row.id), read("machine", row.memory).ok()?)))
+            .collect())
     }
 
     /// Returns the branch that the change of a task is delivered on.

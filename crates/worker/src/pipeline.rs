@@ -264,7 +264,8 @@ impl PipelineActivities {
                 finished
             }
             None if self.services.maintenance.is_on() => {
-                return Ok(PhaseResult::RetryAfter { seconds: maintenance::RETRY_SECONDS });
+                let seconds = maintenance::RETRY_SECONDS;
+                return Ok(PhaseResult::RetryAfter { seconds, attempts: ctx.job.attempt - 1 });
             }
             None => self.run_to_end(&ctx, &worktree, &files).await?,
         };
@@ -272,7 +273,8 @@ impl PipelineActivities {
         let mut end = phase_check::check(&self.services, &ctx, &worktree, &files, end).await?;
         if let PhaseEndKind::NotBefore(until) = end.kind {
             let seconds = u32::try_from((until - at).num_seconds().max(0)).unwrap_or(u32::MAX);
-            return Ok(PhaseResult::RetryAfter { seconds: seconds.max(MIN_QUOTA_WAIT_SECONDS) });
+            let seconds = seconds.max(MIN_QUOTA_WAIT_SECONDS);
+            return Ok(PhaseResult::RetryAfter { seconds, attempts: ctx.job.attempt });
         }
         ctx.job.check_not_abandoned()?;
         // Before the result is stored, so that no host can return it without the files.

@@ -11,6 +11,8 @@ use tamma_core::pipeline_alert::PipelineAlert;
 use tamma_core::time::Timestamp;
 use temporalio_common::ActivityDefinition;
 
+use crate::activities::is_zero;
+
 /// Activity names. Recorded histories contain them, so they never change.
 pub mod names {
     /// Name of [`RecordPipelineActivity`](super::RecordPipelineActivity).
@@ -109,6 +111,10 @@ pub struct PhaseRequest {
     pub phase: u8,
     /// Number of the job; 0 for the preparation.
     pub job_number: u32,
+    /// Added to the attempt number of the activity. A phase that is requested again is a new activity, whose
+    /// attempts start again at 1.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub earlier_attempts: u32,
 }
 
 /// Result of a phase.
@@ -126,6 +132,9 @@ pub enum PhaseResult {
     RetryAfter {
         /// Delay, in seconds.
         seconds: u32,
+        /// Attempts that began to run the phase.
+        #[serde(default)]
+        attempts: u32,
     },
 }
 

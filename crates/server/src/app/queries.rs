@@ -95,17 +95,6 @@ impl App {
         }
     }
 
-    /// Lists tasks that need a decision, oldest question first.
-    pub(crate) async fn inbox(
-        &self,
-        project: Option<ProjectId>,
-        window: &PageRequest,
-    ) -> Result<TaskPage, Error> {
-        let after = window.after.as_deref().map(ListPosition::decode).transpose()?;
-        let page = self.store.inbox(project, after, window.limit).await?;
-        self.with_badges(task_page(page.tasks, page.next.map(|next| next.encode()))).await
-    }
-
     /// Lists tasks that exceed their soft timeout, most overdue first.
     pub(crate) async fn overdue_tasks(
         &self,
@@ -155,7 +144,7 @@ impl App {
     }
 
     /// Adds the pull requests to a page of tasks.
-    async fn with_badges(&self, mut page: TaskPage) -> Result<TaskPage, Error> {
+    pub(super) async fn with_badges(&self, mut page: TaskPage) -> Result<TaskPage, Error> {
         self.add_pull_request_badges(&mut page.tasks).await?;
         Ok(page)
     }
@@ -233,7 +222,7 @@ impl App {
     }
 
     /// Loads the texts of an open question.
-    async fn open_question(
+    pub(super) async fn open_question(
         &self,
         question: &task_loop::OpenQuestion,
     ) -> Result<OpenQuestion, Error> {
@@ -350,7 +339,7 @@ fn readable_card(listed: ListedTask) -> Result<TaskCard, Error> {
     }
 }
 
-fn task_page(listed: Vec<ListedTask>, next: Option<String>) -> TaskPage {
+pub(super) fn task_page(listed: Vec<ListedTask>, next: Option<String>) -> TaskPage {
     let mut page = TaskPage { tasks: Vec::new(), damaged: Vec::new(), next };
     for each in listed {
         match crate::dto::card_or_unreadable(each) {

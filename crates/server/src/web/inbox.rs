@@ -1,11 +1,14 @@
 //! Inbox: decisions that wait on a person, oldest first.
 
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+
 use askama::Template;
 use tamma_core::format::{format_duration, format_usd, pluralize};
 use tamma_core::ids::{Name, ProjectId, TaskId};
 use tamma_core::level::RiskLevel;
 use tamma_core::merge_queue::QueueAddress;
-use tamma_core::task_loop::{AlertSeverity, AnswerKind};
+use tamma_core::task_loop::{AlertSeverity, AnswerKind, Timestamp};
 use uuid::Uuid;
 
 use super::html::SafeHtml;
@@ -16,7 +19,7 @@ use super::task::TaskData;
 use super::task::actions::{ActionForm, ActionInput, ActionScope};
 use super::task::question::{AnswerSection, QuestionView};
 use super::{PageError, PageResult, WebState, labels, markdown, render};
-use crate::app::{App, Error, PageRequest};
+use crate::app::{App, Error, PageRequest, WaitingTask};
 use crate::clock;
 use crate::dto;
 
@@ -236,33 +239,36 @@ impl InboxList {
                 None => {}
             }
         }
-        for card in page.tasks.iter().filter(|card| card.waits_for_person) {
-            match permissions.waiting_on(card).await {
-                Some(WaitingOn::Viewer) => {
-                    // The agent's question is shown here; other details are on the task page.
-                    let detail = app.task_detail(TaskId(card.id)).await?;
-                    let asked = detail.question.as_ref().map_or(card.since, |it| it.asked_at);
-                    let project = project_name(app, card.project).await?;
-                    let mut item = inbox_item(&detail, project);
-                    if items.len() < MAX_DECIDED_HERE {
-                        let about = (TaskId(card.id), item.quick_approval.is_some());
-                        // A task that cannot be read in full has a link only.
-                        item.decision =
-                            Box::pin(DecisionHere::load(app, layout, permissions, about))
-                                .await
-                                .ok()
-                                .flatten();
-                    }
-                    items.push((asked, item));
-                }
+        let mut own = Vec::new();
+        for card in page.tasks.into_iter().filter(|card| card.waits_for_person) {
+            match permissions.waiting_on(&card).await {
+                Some(WaitingOn::Viewer) => own.push(card),
                 Some(WaitingOn::Others(people)) => others.push(OtherItem {
                     href: format!("/tasks/{}", card.id),
                     title: card.title.clone(),
-                    cause: labels::decision_title(card),
+                    cause: labels::decision_title(&card),
                     people,
                 }),
                 None => {}
             }
+        }
+        let mut projects = BTreeMap::new();
+        for task in app.waiting_tasks(own).await? {
+            let (id, asked) = (TaskId(task.card.id), asked_at(&task));
+            let project = match projects.entry(task.card.project) {
+                Entry::Occupied(known) => known.into_mut(),
+                Entry::Vacant(new) => new.insert(project_name(app, task.card.project).await?),
+            };
+            let mut item = inbox_item(&task, project.clone());
+            if items.len() < MAX_DECIDED_HERE {
+                let about = (id, item.quick_approval.is_some());
+                // A task that cannot be read in full has a link only.
+                item.decision = Box::pin(DecisionHere::load(app, layout, permissions, about))
+                    .await
+                    .ok()
+                    .flatten();
+            }
+            items.push((asked, item));
         }
         items.sort_by_key(|(asked, _)| *asked);
         let items = items.into_iter().map(|(_, item)| item).collect();
@@ -294,7 +300,8 @@ impl InboxItemFragment {
         if permissions.waiting_on(&detail.card).await != Some(WaitingOn::Viewer) {
             return Ok(None);
         }
-        let mut item = inbox_item(detail, project_name(app, detail.card.project).await?);
+        let project = project_name(app, detail.card.project).await?;
+        let mut item = inbox_item(&WaitingTask::from(detail), project);
         let about = (TaskId(detail.card.id), item.quick_approval.is_some());
         item.decision =
             Box::pin(DecisionHere::load(app, layout, permissions, about)).await.ok().flatten();
@@ -410,11 +417,15 @@ async fn project_name(app: &App, id: Uuid) -> Result<String, Error> {
     Ok(app.project_by_id(ProjectId(id)).await?.name)
 }
 
-fn inbox_item(detail: &dto::TaskDetail, project: String) -> InboxItem {
-    let card = &detail.card;
-    let question = detail.question.as_ref();
-    let severity = detail.alerts.last().map_or(AlertSeverity::Warning, |alert| alert.severity);
-    let tone = if severity == AlertSeverity::Critical { "bad" } else { "wait" };
+/// Returns when a decision was requested.
+fn asked_at(task: &WaitingTask) -> Timestamp {
+    task.question.as_ref().map_or(task.card.since, |question| question.asked_at)
+}
+
+fn inbox_item(task: &WaitingTask, project: String) -> InboxItem {
+    let card = &task.card;
+    let question = task.question.as_ref();
+    let tone = if task.severity == Some(AlertSeverity::Critical) { "bad" } else { "wait" };
     InboxItem {
         id: card.id,
         short_id: Some(card.short.clone()),
@@ -427,26 +438,26 @@ fn inbox_item(detail: &dto::TaskDetail, project: String) -> InboxItem {
         title: card.title.clone(),
         cause: labels::decision_title(card),
         tone,
-        asked_at: DisplayTime::ago(question.map_or(card.since, |question| question.asked_at)),
+        asked_at: DisplayTime::ago(asked_at(task)),
         seen_by: question.and_then(|question| question.seen_by.clone()),
         project,
         risk: card.risk,
         cost: card.spend.to_string(),
-        plan: detail.plan.as_ref().map(plan_summary),
+        plan: task.plan.as_ref().map(plan_summary),
         agent_question: question
             .and_then(|question| question.agent_question.as_deref())
             .map(markdown::to_html),
-        quick_approval: quick_approval(detail),
-        question_key: question_key(detail),
+        quick_approval: quick_approval(task),
+        question_key: question_key(task),
         decision: None,
     }
 }
 
 /// Returns the number of the open question, its plan and whether somebody has seen it.
-fn question_key(detail: &dto::TaskDetail) -> String {
-    let number = detail.question.as_ref().map_or(0, |question| question.number);
-    let seen = detail.question.as_ref().is_some_and(|question| question.seen_by.is_some());
-    let plan = detail.plan.as_ref().map(|plan| labels::short_hash(&plan.hash));
+fn question_key(task: &WaitingTask) -> String {
+    let number = task.question.as_ref().map_or(0, |question| question.number);
+    let seen = task.question.as_ref().is_some_and(|question| question.seen_by.is_some());
+    let plan = task.plan.as_ref().map(|plan| labels::short_hash(&plan.hash));
     format!("{number}-{}-{}", plan.unwrap_or_default(), u8::from(seen))
 }
 
@@ -467,10 +478,10 @@ fn plan_summary(plan: &dto::PlanVersion) -> String {
     )
 }
 
-fn quick_approval(detail: &dto::TaskDetail) -> Option<QuickApproval> {
-    let is_low = detail.card.risk == Some(RiskLevel::Low);
-    let can_approve = detail.card.answers.contains(&AnswerKind::Approve);
-    let plan = detail.plan.as_ref().filter(|_| is_low && can_approve)?;
+fn quick_approval(task: &WaitingTask) -> Option<QuickApproval> {
+    let is_low = task.card.risk == Some(RiskLevel::Low);
+    let can_approve = task.card.answers.contains(&AnswerKind::Approve);
+    let plan = task.plan.as_ref().filter(|_| is_low && can_approve)?;
     Some(QuickApproval {
         version: plan.version,
         plan_hash: plan.hash.clone(),

@@ -1,5 +1,7 @@
 //! Lists and details that people see: board, inbox, task page.
 
+use std::collections::BTreeMap;
+
 use chrono::TimeDelta;
 use sqlx::AssertSqlSafe;
 use tamma_core::cause::AlertCause;
@@ -162,6 +164,12 @@ async fn question_is_in_the_inbox_until_it_is_answered() {
     assert!(card.answers().contains(&AnswerKind::Approve));
     assert_eq!(card.question, recorded.it().open_question);
     assert_eq!(card.next, recorded.it().next_step(&recorded.rules));
+    let ids = [recorded.task.id, TaskId(uuid::Uuid::from_u128(404))];
+    let machines = store.task_loops(&ids).await.expect("machines");
+    assert_eq!(machines, BTreeMap::from([(recorded.task.id, recorded.it().clone())]));
+    let alerts = store.alerts(recorded.task.id).await.expect("alerts");
+    let newest = alerts.iter().map(|alert| (recorded.task.id, alert.severity)).collect();
+    assert_eq!(store.newest_severities(&ids).await.expect("severities"), newest);
     assert_eq!(store.count_waiting(None).await.expect("count"), 1);
     let late = recorded.now + TimeDelta::days(2);
     assert_eq!(store.over_timeout(None, late, None, 10).await.expect("page").tasks.len(), 1);

@@ -70,6 +70,8 @@ async fn the_database_gives_out_rows_of_the_organisation_only() {
         };
         is("tasks", store.tasks(&filter, None, 9).await.expect("page").tasks.len());
         is("task", usize::from(store.task(task).await.is_ok()));
+        is("state machines", store.task_loops(&[task]).await.expect("machines").len());
+        is("severities", store.newest_severities(&[task]).await.expect("severities").len());
         is("card", usize::from(store.listed_task(task).await.expect("card").is_some()));
         is("project of", usize::from(store.task_project(task).await.is_ok()));
         is("project", usize::from(store.project(PROJECT).await.is_ok()));

@@ -28,8 +28,11 @@ register_activity!(PipelineActivities, Prepare names::PREPARE, PhaseRequest => P
 });
 register_activity!(PipelineActivities, Phase names::PHASE, PhaseRequest => PhaseResult,
     |it, ctx, request| {
-    with_heartbeats(ctx, |attempt, stop| async move { it.run_phase(request, attempt, stop).await })
-        .await
+    let earlier = request.earlier_attempts;
+    with_heartbeats(ctx, |attempt, stop| async move {
+        it.run_phase(request, attempt.saturating_add(earlier), stop).await
+    })
+    .await
 });
 register_activity!(PipelineActivities, StoryTasks names::STORY_TASKS, StoryTasksRequest => Vec<StoryTask>,
     |it, _ctx, request| {

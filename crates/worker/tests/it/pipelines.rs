@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
-use tamma_core::cost::Tokens;
+use tamma_core::cost::{Cost, Tokens};
 use tamma_core::ids::PipelineId;
 use tamma_core::pipeline::files;
 use tamma_core::pipeline::{
@@ -582,6 +582,42 @@ async fn a_phase_that_waits_for_a_quota_continues_as_new() {
             assert_eq!(run.state, PipelineState::Complete, "{:?}", run.records);
             assert_ne!(workflow_run(&handle).await, first, "it never continued as new");
             assert_eq!(commands(&log), ["/pm-story generate", "/elab-story"]);
+        })
+        .await;
+}
+
+/// Returns the script of a story whose first phase has this cost, and then ends like this.
+fn script_with_cost(log: &str, cost: &str, last: AgentStep) -> Script {
+    let usage = AgentStep::Usage { cost: cost.to_owned() };
+    let first = vec![usage, say("Some work.\n\nPM COMPLETE"), last];
+    Script::from_cases([phase_case(log, "/pm-story generate", first)])
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_phase_costs_before_a_quota_ends_it_is_charged() {
+    let reset = chrono::Utc::now() + chrono::TimeDelta::seconds(5);
+    let exhausted = AgentStep::Fail {
+        code: 429,
+        message: "too many requests".to_owned(),
+        data: Some(serde_json::json!({ "resetAt": reset })),
+    };
+    let (cluster, log) = cluster(|log| script_with_cost(log, "1.5", exhausted)).await;
+    let client = cluster.client().await;
+    cluster
+        .with_worker(async {
+            start(&cluster, &client, (1, 1), &[]).await;
+            let key = pipeline_id().as_task();
+            let runs = async || cluster.store.runs(key).await.unwrap();
+            until(async || runs().await.first().is_some_and(|run| run.end.is_some()).then_some(()))
+                .await;
+            let end = AgentStep::End { tokens: None };
+            cluster.replace_script(&script_with_cost(&log.display().to_string(), "0.5", end));
+            let (_, run) = until_delivered(&cluster, 1).await;
+            assert_eq!(run.state, PipelineState::Complete, "{:?}", run.records);
+            let usage = run.records[&1].work.usage.expect("usage");
+            assert_eq!(usage.cost, Cost::Known("2".parse().unwrap()));
+            let attempts: Vec<_> = runs().await.iter().map(|run| run.number.attempt).collect();
+            assert_eq!(attempts, [1, 2]);
         })
         .await;
 }
