@@ -41,22 +41,22 @@ here = pathlib.Path(__file__).resolve().parent
 prompt = sys.argv[sys.argv.index("-p") + 1] if "-p" in sys.argv else ""
 if not re.search("result-[0-9]+", prompt) and not sys.stdin.isatty():
     prompt += sys.stdin.read()
-name = re.search("(?:Write|Task) (result-[0-9]+)", prompt + os.environ.get("PAPERCLIP_WAKE_PAYLOAD_JSON", ""))
+# Bernstein gives several tasks to one agent.
+names = dict.fromkeys(re.findall("(?:Write|Task) (result-[0-9]+)", prompt + os.environ.get("PAPERCLIP_WAKE_PAYLOAD_JSON", "")))
 emit = lambda it: print(json.dumps(it), flush=True)
 emit({"type": "system", "subtype": "init", "session_id": "s", "model": "scripted"})
-if name:
-    name = name[1]
+for name in names:
     subprocess.run(["sh", str(here / "work.sh"), name, (here / "seconds").read_text().strip()], check=True)
     for attempt in range(50):
         if subprocess.run(["git", "add", name + ".txt"]).returncode == 0 and subprocess.run(
                 ["git", "commit", "-qm", "Write " + name, "--", name + ".txt"], stdout=2).returncode == 0: break
         time.sleep(0.1)
-    task = os.environ.get("PAPERCLIP_TASK_ID")
-    if task:
-        request = urllib.request.Request(os.environ["PAPERCLIP_API_URL"] + "/api/issues/" + task, method="PATCH",
-            data=json.dumps({"status": "done", "comment": "done"}).encode(), headers={"Content-Type": "application/json",
-            "Authorization": "Bearer " + os.environ["PAPERCLIP_API_KEY"], "X-Paperclip-Run-Id": os.environ["PAPERCLIP_RUN_ID"]})
-        urllib.request.urlopen(request, timeout=30).read()
+task = os.environ.get("PAPERCLIP_TASK_ID") if names else None
+if task:
+    request = urllib.request.Request(os.environ["PAPERCLIP_API_URL"] + "/api/issues/" + task, method="PATCH",
+        data=json.dumps({"status": "done", "comment": "done"}).encode(), headers={"Content-Type": "application/json",
+        "Authorization": "Bearer " + os.environ["PAPERCLIP_API_KEY"], "X-Paperclip-Run-Id": os.environ["PAPERCLIP_RUN_ID"]})
+    urllib.request.urlopen(request, timeout=30).read()
 emit({"type": "assistant", "session_id": "s", "message": {"content": [{"type": "text", "text": "done"}]}})
 emit({"type": "result", "subtype": "success", "is_error": False, "result": "done", "session_id": "s", "num_turns": 1,
       "total_cost_usd": 0.01, "usage": {"input_tokens": 1, "output_tokens": 1, "cache_read_input_tokens": 0}})
