@@ -115,7 +115,7 @@ pub use merge_queue::{
     MergeQueueId, NewQueueEntry, QueueEntry, QueueEntryFilter, QueueEntryState, QueueSettlement,
     StoredMergeQueue,
 };
-pub use model_calls::ModelCall;
+pub use model_calls::{EarlierUsage, ModelCall};
 pub use objects::{ObjectStorage, transcript_key};
 pub use organisations::{Organisation, OrganisationChange};
 pub use people::{PersonToken, Revocations};

@@ -33,6 +33,15 @@ pub struct ModelCall {
     pub note: Option<String>,
 }
 
+/// Usage of earlier attempts at a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EarlierUsage {
+    /// Tokens and cost.
+    pub usage: Usage,
+    /// Set if the gateway did not meter all of it.
+    pub is_estimated: bool,
+}
+
 /// Column values of a call.
 #[derive(Serialize)]
 struct ModelCallRow<'a> {
@@ -114,10 +123,15 @@ impl Store {
         calls.map_err(|damage| damage.with_key(task.to_string()).into())
     }
 
-    /// Returns the usage of the attempts at a job before this one, metered or as their agents reported it;
-    /// `None` if there is none. The cost is unknown if that of a call is, or of an attempt that nobody
-    /// metered.
-    pub async fn earlier_usage(&self, task: TaskId, run: RunNumber) -> Result<Option<Usage>> {
+    /// Returns the usage of the attempts at a job before this one, without that of `known`, metered or as their
+    /// agents reported it; `None` if there is none. An attempt of unknown cost counts as much as the estimate,
+    /// at least, as in its reservation.
+    pub async fn earlier_usage(
+        &self,
+        task: TaskId,
+        run: RunNumber,
+        known: u32,
+    ) -> Result<Option<EarlierUsage>> {
         let row = sqlx::query!(
             r#"
             WITH calls AS (
@@ -129,42 +143,59 @@ impl Store {
                     sum(tokens_cached)::bigint AS cached,
                     sum(tokens_output)::bigint AS output
                 FROM model_calls
-                WHERE task = $1 AND ticket = $2 AND attempt < $3
+                WHERE task = $1 AND ticket = $2 AND attempt < $3 AND attempt <> $4
                     AND at >= (
                         SELECT min(started_at) - interval '1 day' FROM runs
                         WHERE task = $1 AND ticket = $2
                     )
                 GROUP BY attempt
+            ),
+            attempts AS (
+                SELECT
+                    greatest(runs.tokens_input, calls.input) AS input,
+                    greatest(runs.tokens_cached, calls.cached) AS cached,
+                    greatest(runs.tokens_output, calls.output) AS output,
+                    greatest(runs.cost_usd, calls.usd) AS usd,
+                    calls.attempt IS NULL AS is_unmetered,
+                    r.estimate_usd AS estimate,
+                    coalesce(calls.unpriced > 0, FALSE) OR (
+                        -- The agent worked, and neither the gateway nor it has said what that costs.
+                        calls.attempt IS NULL AND runs.cost_usd IS NULL AND (
+                            runs.tokens_input IS NOT NULL
+                            OR (runs.session IS NOT NULL AND NOT coalesce(r.metered, TRUE))
+                        )
+                    ) AS is_unpriced
+                FROM runs
+                LEFT JOIN calls ON calls.attempt = runs.attempt
+                LEFT JOIN run_reservations AS r ON r.task = runs.task AND r.ticket = runs.ticket
+                WHERE
+                    runs.task = $1 AND runs.ticket = $2
+                    AND runs.attempt < $3 AND runs.attempt <> $4
             )
             SELECT
-                count(*) FILTER (
-                    WHERE calls.attempt IS NOT NULL OR runs.tokens_input IS NOT NULL
-                        OR runs.cost_usd IS NOT NULL
-                ) AS "used!",
-                count(*) FILTER (
-                    WHERE calls.unpriced > 0
-                        OR (
-                            calls.attempt IS NULL AND runs.tokens_input IS NOT NULL
-                            AND runs.cost_usd IS NULL
-                        )
-                ) AS "unpriced!",
-                coalesce(sum(greatest(runs.tokens_input, calls.input)), 0)::bigint AS "input!",
-                coalesce(sum(greatest(runs.tokens_cached, calls.cached)), 0)::bigint AS "cached!",
-                coalesce(sum(greatest(runs.tokens_output, calls.output)), 0)::bigint AS "output!",
-                coalesce(sum(greatest(runs.cost_usd, calls.usd)), 0)::text AS "usd!"
-            FROM runs LEFT JOIN calls ON calls.attempt = runs.attempt
-            WHERE runs.task = $1 AND runs.ticket = $2 AND runs.attempt < $3
+                count(*) AS "attempts!",
+                coalesce(bool_or(is_unpriced AND estimate IS NULL), FALSE) AS "is_unknown!",
+                coalesce(bool_or(is_unpriced OR is_unmetered), FALSE) AS "is_estimated!",
+                coalesce(sum(input), 0)::bigint AS "input!",
+                coalesce(sum(cached), 0)::bigint AS "cached!",
+                coalesce(sum(output), 0)::bigint AS "output!",
+                coalesce(
+                    sum(CASE WHEN is_unpriced THEN greatest(usd, estimate) ELSE usd END), 0
+                )::text AS "usd!"
+            FROM attempts
+            WHERE is_unpriced OR input IS NOT NULL OR usd IS NOT NULL
             "#,
             task.0,
             i64::from(run.job_number),
             i64::from(run.attempt),
+            i64::from(known),
         )
         .fetch_one(&self.steps)
         .await?;
-        if row.used == 0 {
+        if row.attempts == 0 {
             return Ok(None);
         }
-        let read = || -> Result<Usage, CorruptData> {
+        let read = || -> Result<EarlierUsage, CorruptData> {
             let what = "usage of attempts";
             let tokens = Tokens {
                 input: read_number(what, row.input)?,
@@ -172,8 +203,9 @@ impl Store {
                 output: read_number(what, row.output)?,
                 ..Tokens::default()
             };
-            let known = Cost::Known(read_word(what, row.usd.clone())?);
-            Ok(Usage { tokens, cost: if row.unpriced > 0 { Cost::Unknown } else { known } })
+            let sum = Cost::Known(read_word(what, row.usd.clone())?);
+            let cost = if row.is_unknown { Cost::Unknown } else { sum };
+            Ok(EarlierUsage { usage: Usage { tokens, cost }, is_estimated: row.is_estimated })
         };
         let usage = read().map_err(|damage| damage.with_key(task.to_string()))?;
         Ok(Some(usage))

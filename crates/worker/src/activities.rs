@@ -224,7 +224,7 @@ impl Activities {
     /// result.
     async fn with_earlier_usage(&self, ctx: &JobContext, result: JobResult) -> JobResult {
         match self.services.usage_before(ctx, ctx.attempt).await {
-            Some(earlier) => add_earlier_usage(result, earlier),
+            Some(earlier) => add_earlier_usage(result, earlier.usage),
             None => result,
         }
     }

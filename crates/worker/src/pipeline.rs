@@ -282,7 +282,8 @@ impl PipelineActivities {
         if let Some(attempt) = attempt
             && let Some(earlier) = self.services.usage_before(&ctx.job, attempt).await
         {
-            end.usage = Some(end.usage.map_or(earlier, |own| own + earlier));
+            end.usage = Some(end.usage.map_or(earlier.usage, |own| own + earlier.usage));
+            end.is_estimated |= earlier.is_estimated;
         }
         ctx.job.check_not_abandoned()?;
         let result = self.to_result(&ctx, end, (at, took_ms)).await?;

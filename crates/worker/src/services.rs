@@ -3,10 +3,9 @@
 use std::sync::Arc;
 
 use tamma_connect::forge::Forges;
-use tamma_core::cost::Usage;
 use tamma_engine::egress::EgressProxy;
-use tamma_engine::process::{ProcessRecords, RunId};
-use tamma_store::Store;
+use tamma_engine::process::ProcessRecords;
+use tamma_store::{EarlierUsage, Store};
 
 use crate::config::WorkerConfig;
 use crate::content_cache::ContentCache;
@@ -79,15 +78,16 @@ impl Services {
         })
     }
 
-    /// Returns the usage of the attempts at the job before this one. Without it, the result must be kept all
-    /// the same, whatever happens to the database.
-    pub(crate) async fn usage_before(&self, ctx: &JobContext, attempt: u32) -> Option<Usage> {
-        if attempt == 1 {
+    /// Returns the usage of the attempts at the job before this one, without that of `known`. Without it, the
+    /// result must be kept all the same, whatever happens to the database.
+    pub(crate) async fn usage_before(&self, ctx: &JobContext, known: u32) -> Option<EarlierUsage> {
+        if ctx.attempt == 1 {
             return None;
         }
-        let run = RunId { generation: attempt, ..ctx.run_id() };
+        let run = ctx.run_id();
         let (task, number) = (run.task, run_number(run));
-        match retry_until_stopped(&ctx.stop, || self.store.earlier_usage(task, number)).await {
+        let read = || self.store.earlier_usage(task, number, known);
+        match retry_until_stopped(&ctx.stop, read).await {
             Ok(usage) => usage,
             Err(error) => {
                 tracing::warn!(%run, %error, "failed to count the usage of earlier attempts");

@@ -7,7 +7,8 @@ use tamma_core::budget::{RunGrant, SpendLimit};
 use tamma_core::cost::{Cost, Tokens, Usage, Usd};
 use tamma_core::task_loop::{JobKind, JobUsage, Timestamp};
 use tamma_store::{
-    EndedRun, ModelCall, NewRun, ReservationRequest, RunEnd, RunNumber, RunUpdate, Store,
+    EarlierUsage, EndedRun, ModelCall, NewRun, ReservationRequest, RunEnd, RunNumber, RunUpdate,
+    Store,
 };
 use tamma_testkit::postgres::TestDatabase;
 
@@ -238,4 +239,29 @@ async fn a_blocked_provider_and_the_latest_run_are_reported_with_the_decision() 
     );
     let reserved = store.reservations_since(PROJECT, minute(0), minute(2)).await.expect("totals").1;
     assert_eq!(reserved, usd(500), "only the first attempt has a reservation");
+}
+
+#[tokio::test]
+async fn an_attempt_that_nobody_metered_costs_its_estimate() {
+    let (_database, store) = fresh().await;
+    for (is_metered, has_session, is_estimated) in
+        [(false, true, true), (false, false, false), (true, true, false)]
+    {
+        let number = 1 + 2 * u128::from(is_metered) + u128::from(has_session);
+        let recorded = stored_task(&store, number).await;
+        let task = recorded.task.id;
+        for run in [FIRST, SECOND] {
+            begin(&store, &recorded, run).await;
+            let request = ReservationRequest { is_metered, ..request(&recorded, run) };
+            reserve(&store, &request, 0).await.expect("granted");
+            // The worker of the first attempt died before the agent reported anything.
+            let session = has_session.then(|| "s-1".to_owned());
+            let update = RunUpdate { session, ..RunUpdate::default() };
+            store.append_run_update(task, run, &update).await.expect("updated");
+        }
+        let earlier = store.earlier_usage(task, SECOND, 2).await.expect("read");
+        let usage = Usage { cost: Cost::Known(usd(100)), ..Usage::default() };
+        let expected = EarlierUsage { usage, is_estimated: true };
+        assert_eq!(earlier, is_estimated.then_some(expected), "{is_metered} {has_session}");
+    }
 }

@@ -77,7 +77,7 @@ async fn earlier_attempts_count_with_their_calls_or_with_what_their_agents_repor
     for number in [FIRST, SECOND, third, other_job] {
         store.begin_run(&new(&recorded, number)).await.expect("started");
     }
-    assert_eq!(store.earlier_usage(task, third).await.expect("read"), None, "nothing was used");
+    assert_eq!(store.earlier_usage(task, third, 3).await.expect("read"), None, "nothing was used");
     let call = ModelCall {
         sequence: 1,
         at: recorded.now,
@@ -100,7 +100,12 @@ async fn earlier_attempts_count_with_their_calls_or_with_what_their_agents_repor
     }
     let tokens = Tokens { input: 120, cached: 14, output: 6, ..Tokens::default() };
     let sum = Usage { tokens, cost: dollars("3.5") };
-    assert_eq!(store.earlier_usage(task, third).await.expect("read"), Some(sum));
+    let earlier = store.earlier_usage(task, third, 3).await.expect("read").expect("usage");
+    assert_eq!((earlier.usage, earlier.is_estimated), (sum, true), "an agent reported a part");
+    // The end of the first attempt was recovered, with its usage.
+    let second = usage(20, dollars("0.5"));
+    let earlier = store.earlier_usage(task, third, 1).await.expect("read");
+    assert_eq!(earlier.map(|it| it.usage), Some(second));
     // Tokens without a cost are not free.
     let fourth = RunNumber { attempt: 4, ..FIRST };
     store.begin_run(&new(&recorded, fourth)).await.expect("started");
@@ -108,8 +113,8 @@ async fn earlier_attempts_count_with_their_calls_or_with_what_their_agents_repor
         RunUpdate { usage: Some((usage(20, Cost::Unknown), false)), ..RunUpdate::default() };
     store.append_run_update(task, fourth, &unpriced).await.expect("updated");
     let fifth = RunNumber { attempt: 5, ..FIRST };
-    let earlier = store.earlier_usage(task, fifth).await.expect("read").expect("usage");
-    assert_eq!(earlier.cost, Cost::Unknown);
+    let earlier = store.earlier_usage(task, fifth, 5).await.expect("read").expect("usage");
+    assert_eq!(earlier.usage.cost, Cost::Unknown);
 }
 
 #[tokio::test]
@@ -154,9 +159,9 @@ async fn run_is_recorded_and_repeated_updates_are_stored_once() {
     assert_eq!(all[1].position, LinePosition { run: FIRST, sequence: 2 });
     assert_eq!(all[1].data, Some(json!({ "n": 2 })));
     assert_eq!(store.model_calls(task, FIRST).await.expect("calls"), [call, unpriced]);
-    let earlier = store.earlier_usage(task, SECOND).await.expect("read");
-    assert_eq!(earlier, Some(usage(100, Cost::Unknown)), "a call has no price");
-    assert_eq!(store.earlier_usage(task, FIRST).await.expect("read"), None);
+    let earlier = store.earlier_usage(task, SECOND, 2).await.expect("read");
+    assert_eq!(earlier.map(|it| it.usage), Some(usage(100, Cost::Unknown)), "a call has no price");
+    assert_eq!(store.earlier_usage(task, FIRST, 1).await.expect("read"), None);
     // An update without usage keeps the earlier one.
     let more = RunUpdate {
         lines: vec![line(&recorded, 3, LineKind::Said, "more")],
