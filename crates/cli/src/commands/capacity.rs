@@ -264,7 +264,7 @@ fn format_costs(costs: &Coefficients) -> String {
         task.history_bytes / 1_000,
         task.rows,
         task.round_trips,
-        optional(task.wal_bytes, "bytes of write-ahead log"),
+        optional(task.wal_bytes.map(|bytes| bytes / 1_000), "kB of write-ahead log"),
         optional(task.git_processes, "git processes"),
         optional(task.processes, "processes"),
         waiting.temporal_memory_bytes / 1_000,
