@@ -8,7 +8,7 @@ use tamma_core::cause::AlertCause;
 use tamma_core::cost::Usd;
 use tamma_core::ids::TaskId;
 use tamma_core::task::{Priority, TaskEdit, branch_name};
-use tamma_core::task_loop::{Action, AlertKind, AnswerKind, Outcome, Phase, State};
+use tamma_core::task_loop::{Action, AlertKind, AlertSeverity, AnswerKind, Outcome, Phase, State};
 use tamma_store::{
     IterationOutcome, ListedTask, PlanVerdict, SavedView, Store, TaskFilter, TaskOrder,
 };
@@ -193,6 +193,20 @@ async fn question_is_in_the_inbox_until_it_is_answered() {
     };
     assert_eq!((decision.verdict, decision.by.as_deref()), (PlanVerdict::Approve, Some("ann")));
     assert_eq!(decision.plan, Some(scope.plan.to_string()));
+}
+
+#[tokio::test]
+async fn the_newest_alert_has_the_severity_of_the_task() {
+    let (_database, store) = fresh().await;
+    let recorded = RecordedTask::new(1, careful()).until(State::Validated);
+    write(&store, &recorded).await;
+    let task = recorded.task.id;
+    let [question] = &store.alerts(task).await.expect("alerts")[..] else { panic!() };
+    assert_ne!(question.severity, AlertSeverity::Critical);
+    let (cause, severity) = (AlertCause::CostWarning, AlertSeverity::Critical);
+    store.send_alert(task, PROJECT, cause, severity).await.expect("sent");
+    let newest = store.newest_severities(&[task]).await.expect("severities");
+    assert_eq!(newest, BTreeMap::from([(task, severity)]));
 }
 
 #[tokio::test]
